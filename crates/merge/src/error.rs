@@ -1,0 +1,118 @@
+//! What can go wrong, with the facts a person needs to mend it.
+
+use arrow::datatypes::DataType;
+use datafusion::common::DataFusionError;
+
+/// Errors of the MERGE operators and of the options that steer them.
+///
+/// They travel through plans as [`DataFusionError::External`], which keeps their text.
+#[derive(Debug, thiserror::Error)]
+pub enum MergeError {
+    /// Several source rows want to change one target row.
+    ///
+    /// The semantic and the text are those of delta-rs pull request 4359; the text up to the
+    /// closing parenthesis is what users match on.
+    #[error(
+        "MERGE matched a target row with multiple source rows that satisfy duplicate relevant \
+         WHEN MATCHED clauses (file: {file}, row ordinal in file: {ordinal})"
+    )]
+    DuplicateMatch {
+        /// Path of the file of the target row, as the table's scan names it.
+        file: String,
+        /// Number of the row in the file, from 0.
+        ordinal: u64,
+    },
+
+    /// Rows or bitmaps had to go to disk, and could not.
+    #[error(
+        "MERGE could not {action} its spill file: {source}; give the session a DiskManager with a \
+         writable directory and enough room, or let MERGE keep more in memory: raise \
+         deferred_rows_memory_limit and the session's memory pool"
+    )]
+    Spill {
+        /// What was tried: `write` or `read`.
+        action: &'static str,
+        /// Why it failed.
+        #[source]
+        source: DataFusionError,
+    },
+
+    /// `unique_source_keys` was given without a key.
+    #[error(
+        "unique_source_keys is empty: name the source columns that are unique together, or leave \
+         the option out"
+    )]
+    NoUniqueKey,
+
+    /// A declared key is no column of the source.
+    #[error("unique_source_keys: the source has no column {key:?}, its columns are {columns}")]
+    UnknownUniqueKey {
+        /// The key as declared.
+        key: String,
+        /// The columns of the source.
+        columns: String,
+    },
+
+    /// A declared key does not decide which target rows match.
+    #[error(
+        "unique_source_keys: the merge predicate does not equate the source column {key:?}: it \
+         has to be a conjunction (AND) with a part `{key} = <expression over target columns \
+         alone>`; {found}. Equate the key, or leave unique_source_keys out to have duplicate \
+         matches checked"
+    )]
+    UniqueKeyNotEquated {
+        /// The key as declared.
+        key: String,
+        /// What the predicate has instead.
+        found: String,
+    },
+
+    /// A declared key is compared after a cast under which different keys can become equal.
+    #[error(
+        "unique_source_keys: the source column {key:?} is compared after a cast from {from} to \
+         {to}, under which different keys can become equal. Give the source the type of the \
+         target, or leave unique_source_keys out to have duplicate matches checked"
+    )]
+    UniqueKeyCast {
+        /// The key as declared.
+        key: String,
+        /// Type of the source column.
+        from: DataType,
+        /// Type in which the planner compares it.
+        to: DataType,
+    },
+
+    /// Source keys were declared unique, and are not.
+    #[error(
+        "unique_source_keys ({keys}): the source keys are not unique: {read} target rows were \
+         read and {joined} left the join, so at least one target row matched several source \
+         rows. Nothing was committed. Remove the duplicates from the source, or leave \
+         unique_source_keys out to have duplicate matches checked"
+    )]
+    SourceKeysNotUnique {
+        /// The keys as declared, separated by commas.
+        keys: String,
+        /// Rows that the scan of the target produced.
+        read: u64,
+        /// Rows with a target side that the join produced.
+        joined: u64,
+    },
+}
+
+impl MergeError {
+    pub(crate) fn spill_write(source: DataFusionError) -> DataFusionError {
+        let action = "write";
+        Self::Spill { action, source }.into()
+    }
+
+    pub(crate) fn spill_read(source: DataFusionError) -> DataFusionError {
+        let action = "read";
+        Self::Spill { action, source }.into()
+    }
+}
+
+impl From<MergeError> for DataFusionError {
+    fn from(error: MergeError) -> Self {
+        Self::External(Box::new(error))
+    }
+}

@@ -78,6 +78,11 @@ impl MatchState {
         &self.files[file as usize].path
     }
 
+    /// An empty reservation of the same consumer.
+    pub(crate) fn new_reservation(&self) -> MemoryReservation {
+        self.reservation.new_empty()
+    }
+
     /// Bytes reserved.
     pub(crate) fn memory(&self) -> usize {
         self.reservation.size()

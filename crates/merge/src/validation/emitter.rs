@@ -6,13 +6,11 @@ use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::BatchCoalescer;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
-use datafusion::execution::TaskContext;
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::memory_pool::MemoryReservation;
 
 /// Emits whole batches untouched and gathers parts of batches into full ones.
 ///
-/// What is gathered, a batch at most, is reserved. When that is refused it is emitted early, so
-/// this consumer never stands in the way of one that spills.
+/// What is gathered, a batch at most, is reserved, and emitted early when that is refused.
 pub(super) struct Emitter {
     gathering: BatchCoalescer,
     ready: VecDeque<RecordBatch>,
@@ -20,13 +18,15 @@ pub(super) struct Emitter {
 }
 
 impl Emitter {
-    pub(super) fn new(partition: usize, schema: SchemaRef, context: &TaskContext) -> Self {
-        let batch_size = context.session_config().batch_size();
-        let consumer = MemoryConsumer::new(format!("MergeValidationOutput[{partition}]"));
+    pub(super) fn new(
+        schema: SchemaRef,
+        batch_size: usize,
+        reservation: MemoryReservation,
+    ) -> Self {
         Self {
             gathering: BatchCoalescer::new(schema, batch_size),
             ready: VecDeque::new(),
-            reservation: consumer.register(context.memory_pool()),
+            reservation,
         }
     }
 

@@ -61,11 +61,14 @@ impl Validator {
             metrics.spill.clone(),
             context,
         );
+        let batch_size = context.session_config().batch_size();
+        // Small as it is, its memory goes by the state's name.
+        let emitter = Emitter::new(schema, batch_size, state.new_reservation());
         let checker = Checker {
             columns,
             state,
             payload,
-            emitter: Emitter::new(partition, schema, context),
+            emitter,
             metrics,
             groups: Groups::default(),
             decisions: Vec::new(),

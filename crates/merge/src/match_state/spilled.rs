@@ -157,3 +157,124 @@ async fn read(file: &dyn SpillFile, slot: Slot) -> Result<Vec<u8>> {
     }
     Ok(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+
+    use bytes::Bytes;
+    use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+    use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+    use datafusion::execution::spill_file::TempFileFactory;
+    use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+    use futures::Stream;
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::columns::MatchClass;
+    use crate::match_state::Decision;
+
+    fn spilled(mode: DiskManagerMode) -> SpilledStates {
+        let disk = DiskManagerBuilder::default().with_mode(mode);
+        let env = RuntimeEnvBuilder::new().with_disk_manager_builder(disk);
+        let metrics = SpillMetrics::new(&ExecutionPlanMetricsSet::new(), 0);
+        SpilledStates::new(Arc::new(env.build().unwrap()), metrics)
+    }
+
+    /// A state of a few KiB that tells `number` from others.
+    fn state(number: u64) -> FileMatches {
+        let ordinals: Vec<_> = (0..3_000).map(|i| i * 20 + number % 20).collect();
+        let rows: Vec<_> = (0..ordinals.len()).collect();
+        let classes = vec![MatchClass::Action as i32; rows.len()];
+        let mut decisions = vec![Decision::Pass; rows.len()];
+        let mut matches = FileMatches::default();
+        let admitted = matches.admit(&rows, &ordinals, &classes, &mut decisions);
+        admitted.unwrap();
+        matches
+    }
+
+    #[tokio::test]
+    async fn holes_are_given_back_to_the_disk() {
+        let mut spilled = spilled(DiskManagerMode::OsTmpDirectory);
+        let mut slots = Vec::new();
+        for number in 0..500 {
+            slots.push(spilled.store(&state(number)).unwrap());
+        }
+        let disk = Arc::clone(&spilled.env.disk_manager);
+        let full = disk.used_disk_space();
+        assert!(full > 2 * MIN_COMPACTION_BYTES, "{full} bytes");
+
+        spilled.compact(slots.iter_mut()).await.unwrap();
+        assert_eq!(disk.used_disk_space(), full, "there was no hole");
+        for (number, slot) in slots.drain(10..).enumerate() {
+            assert_eq!(spilled.load(slot).await.unwrap(), state(10 + number as u64));
+        }
+        spilled.compact(slots.iter_mut()).await.unwrap();
+        assert_eq!(disk.used_disk_space(), full / 50);
+        assert_eq!(disk.spilling_progress().active_files_count, 1);
+        for (number, slot) in slots.into_iter().enumerate() {
+            assert_eq!(spilled.load(slot).await.unwrap(), state(number as u64));
+        }
+        drop(spilled);
+        assert_eq!(disk.used_disk_space(), 0);
+    }
+
+    /// A spill file that is no file, and hands out its bytes in small chunks.
+    #[derive(Clone, Default)]
+    struct InMemory(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for InMemory {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl SpillWriter for InMemory {
+        fn finish(&mut self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    impl SpillFile for InMemory {
+        fn size(&self) -> Option<u64> {
+            None
+        }
+
+        fn read_stream(&self) -> Result<Pin<Box<dyn Stream<Item = Result<Bytes>> + Send>>> {
+            let bytes = self.0.lock().clone();
+            let chunks: Vec<_> = bytes.chunks(1_000).map(Bytes::copy_from_slice).collect();
+            Ok(Box::pin(futures::stream::iter(chunks.into_iter().map(Ok))))
+        }
+
+        fn open_writer(&self) -> Result<Box<dyn SpillWriter>> {
+            Ok(Box::new(self.clone()))
+        }
+    }
+
+    impl TempFileFactory for InMemory {
+        fn create_temp_file(&self, _: &str) -> Result<Arc<dyn SpillFile>> {
+            Ok(Arc::new(self.clone()))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_backend_without_paths_serves_too() {
+        let backend = InMemory::default();
+        let mut spilled = spilled(DiskManagerMode::Custom(Arc::new(backend.clone())));
+        let slots: Vec<_> = (0..5)
+            .map(|number| spilled.store(&state(number)).unwrap())
+            .collect();
+        for number in [3, 0, 4] {
+            let loaded = spilled.load(slots[number]).await.unwrap();
+            assert_eq!(loaded, state(number as u64));
+        }
+        backend.0.lock().truncate(10_000);
+        let error = spilled.load(slots[2]).await.unwrap_err().to_string();
+        assert!(error.contains("bytes early"), "{error}");
+    }
+}

@@ -19,7 +19,7 @@ pub enum MergeError {
     DuplicateMatch {
         /// Path of the file of the target row, as the table's scan names it.
         file: String,
-        /// Number of the row in the file, from 0.
+        /// Number of the row in the file, from 1.
         ordinal: u64,
     },
 

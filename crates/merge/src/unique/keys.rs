@@ -9,7 +9,7 @@
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::TreeNode;
-use datafusion::common::{Column, DFSchema, Result};
+use datafusion::common::{Column, DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, Operator, TryCast};
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercionRewriter;
@@ -24,11 +24,11 @@ use crate::error::MergeError;
 /// # Errors
 ///
 /// A [`MergeError`] that names the key and what is missing.
-pub fn check_keys<'a>(
+pub fn check_keys(
     keys: &[String],
-    predicate: &'a Expr,
-    source: &'a DFSchema,
-    target: &'a DFSchema,
+    predicate: &Expr,
+    source: &DFSchema,
+    target: &DFSchema,
     joined: &DFSchema,
 ) -> Result<()> {
     if keys.is_empty() {
@@ -48,11 +48,25 @@ pub fn check_keys<'a>(
     let predicate = predicate
         .rewrite(&mut TypeCoercionRewriter::new(joined))?
         .data;
+    if split_conjunction(&predicate).into_iter().any(is_never_true) {
+        return Ok(());
+    }
     let sides = Sides { source, target };
     for key in keys {
         sides.check(key, &predicate)?;
     }
     Ok(())
+}
+
+/// Whether `part` is a constant for which no rows match, which the core makes of predicates that
+/// can not be true.
+fn is_never_true(part: &Expr) -> bool {
+    match part {
+        Expr::Literal(value, _) => {
+            value.is_null() || matches!(value, ScalarValue::Boolean(Some(false)))
+        }
+        _ => false,
+    }
 }
 
 struct Sides<'a> {
@@ -210,6 +224,13 @@ mod tests {
         check(&["id"], pair.and(col("t.other").gt(col("s.small")))).unwrap();
         let region = col("s.id").eq(col("t.id")).and(col("s.name").eq(lit("EU")));
         check(&["id", "name"], region).unwrap();
+    }
+
+    #[test]
+    fn a_predicate_that_is_never_true_is_enough() {
+        check(&["id"], lit(false)).unwrap();
+        check(&["id"], lit(ScalarValue::Boolean(None))).unwrap();
+        refused(&["id"], lit(true), "it is no part of");
     }
 
     #[test]

@@ -1,0 +1,11 @@
+//! MERGE from outside: real tables, the patched core, an independent oracle.
+//!
+//! One binary, since each links all of DataFusion.
+
+mod by_source;
+mod failures;
+mod metrics;
+mod random;
+mod semantics;
+mod sizes;
+mod unique_keys;

@@ -122,7 +122,7 @@ impl Attempt {
     }
 
     /// The error names the option, and all of these.
-    fn is_refused(self, names: &[&str]) {
+    fn assert_refused(self, names: &[&str]) {
         let error = self.result.expect_err("a predicate that is not enough");
         for name in names.iter().chain([&OPTION]) {
             assert!(error.contains(name), "{name:?} is not in: {error}");
@@ -137,7 +137,7 @@ async fn accepts(on: Expr, keys: &[&'static str]) {
 
 async fn refuses(on: Expr, keys: &[&'static str], names: &[&str]) {
     let attempt = Attempt::run(on, keys, in_memory(&source_rows(), 1, 8192)).await;
-    attempt.is_refused(names);
+    attempt.assert_refused(names);
 }
 
 #[tokio::test]
@@ -316,7 +316,7 @@ async fn a_text_key_compared_as_an_integer_is_refused() {
     let on = cast(source("id"), DataType::Int64).eq(target("id"));
     Attempt::run(on, &["id"], frame(batch))
         .await
-        .is_refused(&["id"]);
+        .assert_refused(&["id"]);
 }
 
 /// Three rows in the target, and one more leaves the join.
@@ -335,7 +335,7 @@ async fn breaks_the_promise(source: DataFrame, streaming: bool, layout: &Layout)
         numbers.contains(&"3") && numbers.contains(&"4"),
         "no counts in: {error}"
     );
-    attempt.is_refused(&[]);
+    attempt.assert_refused(&[]);
 }
 
 #[tokio::test]
@@ -365,7 +365,7 @@ async fn zeros_of_both_signs_are_one_key() {
     let on = source("id").eq(cast(target("id") - lit(1_i64), DataType::Float64));
     Attempt::run(on, &["id"], frame(batch))
         .await
-        .is_refused(&[]);
+        .assert_refused(&[]);
 }
 
 /// Two no-ops would leave the row in the table twice.

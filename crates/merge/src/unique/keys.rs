@@ -109,7 +109,6 @@ impl Sides<'_> {
     }
 
     /// `None` if `expr` is not the key itself, else the first of its casts that is not lossless.
-    #[expect(clippy::type_complexity)]
     fn cast_of_key(&self, key: &str, expr: &Expr) -> Result<Option<Option<(DataType, DataType)>>> {
         match expr {
             Expr::Column(column) => Ok(self.is_key(key, column).then_some(None)),

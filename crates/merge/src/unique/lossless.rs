@@ -63,13 +63,8 @@ struct Integer {
 impl Integer {
     /// Digits of the largest magnitude.
     fn digits(self) -> i32 {
-        match self.bits {
-            ..=8 => 3,
-            ..=16 => 5,
-            ..=32 => 10,
-            63 => 19,
-            _ => 20,
-        }
+        // The decimal digits of two to the power of `bits`.
+        (f64::from(self.bits) * std::f64::consts::LOG10_2) as i32 + 1
     }
 }
 

@@ -152,6 +152,24 @@ fn clause() -> impl Strategy<Value = Clause> {
     ]
 }
 
+/// A condition for ON. The early filter of deltalake-core 1.1.3 takes `source.column IS NULL` there
+/// for an aggregate, and cannot be planned.
+fn on_condition() -> impl Strategy<Value = Condition> {
+    condition(true, true).prop_filter("a source column that is NULL", |condition| {
+        !asks_for_null_in_source(condition)
+    })
+}
+
+fn asks_for_null_in_source(condition: &Condition) -> bool {
+    match condition {
+        Condition::IsNull(Term::Source(_)) => true,
+        Condition::And(left, right) => {
+            asks_for_null_in_source(left) || asks_for_null_in_source(right)
+        }
+        _ => false,
+    }
+}
+
 fn spec() -> impl Strategy<Value = MergeSpec> {
     let keys = prop_oneof![
         6 => Just(vec![Column::Id]),
@@ -159,9 +177,9 @@ fn spec() -> impl Strategy<Value = MergeSpec> {
         1 => Just(vec![Column::Part]),
     ];
     let on = prop_oneof![
-        8 => (keys, option::weighted(0.2, condition(true, true))),
+        8 => (keys, option::weighted(0.2, on_condition())),
         // Without an equality the join is none by hash.
-        1 => condition(true, true).prop_map(|condition| (Vec::new(), Some(condition))),
+        1 => on_condition().prop_map(|condition| (Vec::new(), Some(condition))),
     ];
     (on, vec(clause(), 1..5)).prop_map(|((keys, extra), clauses)| MergeSpec {
         keys,

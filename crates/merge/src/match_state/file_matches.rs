@@ -153,17 +153,18 @@ impl FileMatches {
         self.noop = RoaringTreemap::new();
     }
 
-    /// Bytes on the heap.
+    /// Bytes on the heap, by the number and kind of containers. The bytes that roaring states
+    /// itself are those of wider types than it stores.
     pub(crate) fn memory(&self) -> usize {
         [&self.action, &self.delete, &self.noop]
             .into_iter()
             .flat_map(RoaringTreemap::bitmaps)
             .map(|(_, bitmap)| {
                 let statistics = bitmap.statistics();
-                let bytes = statistics.n_bytes_array_containers
-                    + statistics.n_bytes_run_containers
-                    + statistics.n_bytes_bitset_containers;
-                bytes as usize + statistics.n_containers as usize * CONTAINER_OVERHEAD
+                statistics.n_containers as usize * CONTAINER_OVERHEAD
+                    + statistics.n_bitset_containers as usize * BITSET_BYTES
+                    + statistics.n_values_array_containers as usize * ARRAY_VALUE_BYTES
+                    + statistics.n_bytes_run_containers as usize
             })
             .sum()
     }
@@ -196,6 +197,12 @@ impl FileMatches {
 
 /// Bytes that roaring needs for a container beside its values: key, tag, vector header.
 const CONTAINER_OVERHEAD: usize = 48;
+
+/// A bit for each of the 65,536 values of a container.
+const BITSET_BYTES: usize = 8 * 1024;
+
+/// 16 bits, in a vector that may be twice as long as it needs to be.
+const ARRAY_VALUE_BYTES: usize = 4;
 
 #[cfg(test)]
 mod tests {

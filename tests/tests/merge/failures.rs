@@ -172,7 +172,7 @@ async fn spilling_is_disabled_and_the_pool_is_full() {
     let session = session(Pool::Greedy(256 * 1024), Disk::Disabled);
     let fixture = Fixture::create().await;
     fixture
-        .fails(session, None, &["DiskManager is disabled"])
+        .fails(session, None, &[OPTION, "DiskManager is disabled"])
         .await;
 }
 

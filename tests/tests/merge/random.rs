@@ -9,7 +9,9 @@ use merge_tests::check::{Case, Ended, check};
 use merge_tests::merge::MergeOptions;
 use merge_tests::row::{Column, Row};
 use merge_tests::session::{Disk, Pool, SessionSpec};
-use merge_tests::spec::{Assignment, Clause, Condition, MergeSpec, Term, set, set_all};
+use merge_tests::spec::{
+    Assignment, Clause, Condition, MergeSpec, Term, set, set_all, source_is_newer,
+};
 use merge_tests::table::Layout;
 use proptest::collection::vec;
 use proptest::option;
@@ -18,7 +20,7 @@ use proptest::sample::select;
 use proptest::test_runner::{RngSeed, TestRunner};
 
 fn id() -> impl Strategy<Value = Option<i64>> {
-    option::weighted(0.9, 0..9_i64)
+    option::weighted(0.9, 0..7_i64)
 }
 
 /// Values that a path can hold only when they are encoded, too.
@@ -138,7 +140,7 @@ fn assignments(source: bool, target: bool) -> impl Strategy<Value = Vec<Assignme
 }
 
 fn clause() -> impl Strategy<Value = Clause> {
-    let maybe = |source, target| option::weighted(0.7, condition(source, target));
+    let maybe = |source, target| option::weighted(0.8, condition(source, target));
     let insert = prop_oneof![3 => Just(set_all()), 1 => assignments(true, false)];
     prop_oneof![
         4 => (maybe(true, true), assignments(true, true))
@@ -181,7 +183,17 @@ fn spec() -> impl Strategy<Value = MergeSpec> {
         // Without an equality the join is none by hash.
         1 => on_condition().prop_map(|condition| (Vec::new(), Some(condition))),
     ];
-    (on, vec(clause(), 1..5)).prop_map(|((keys, extra), clauses)| MergeSpec {
+    // *Update only what changed* leaves the most rows waiting, so half of the cases begin with it.
+    let first = assignments(true, true)
+        .prop_map(|assignments| Clause::MatchedUpdate(Some(source_is_newer()), assignments));
+    let clauses = prop_oneof![
+        vec(clause(), 1..5),
+        (first, vec(clause(), 0..3)).prop_map(|(first, mut clauses)| {
+            clauses.insert(0, first);
+            clauses
+        }),
+    ];
+    (on, clauses).prop_map(|((keys, extra), clauses)| MergeSpec {
         keys,
         extra,
         clauses,
@@ -285,10 +297,10 @@ fn check_all(seed: u64, cases: u32, strategy: impl Strategy<Value = Case>) -> Ta
 
 #[test]
 fn with_all_the_memory_it_wants() {
-    let tally = check_all(1, 250, case());
+    let tally = check_all(1, 180, case());
     assert!(tally.merged.get() > 80, "{tally:?}");
-    assert!(tally.deferred.get() > 20, "{tally:?}");
-    assert!(tally.duplicates.get() > 30, "{tally:?}");
+    assert!(tally.deferred.get() > 25, "{tally:?}");
+    assert!(tally.duplicates.get() > 25, "{tally:?}");
     assert_eq!(tally.spilled.get(), 0, "{tally:?}");
     assert_eq!(tally.out_of_memory.get(), 0, "{tally:?}");
 }
@@ -299,16 +311,16 @@ fn with_a_limit_for_deferred_rows() {
         case.options.deferred_rows_memory_limit = Some(bytes);
         case
     });
-    let tally = check_all(2, 200, limited);
-    assert!(tally.spilled.get() > 10, "{tally:?}");
-    assert!(tally.duplicates.get() > 15, "{tally:?}");
+    let tally = check_all(2, 140, limited);
+    assert!(tally.spilled.get() > 15, "{tally:?}");
+    assert!(tally.duplicates.get() > 20, "{tally:?}");
     assert_eq!(tally.out_of_memory.get(), 0, "{tally:?}");
 }
 
 /// Pools in which the rest of the plan runs now and then.
 ///
-/// A RepartitionExec with several inputs that spill waits for itself for ever (apache/datafusion
-/// 24883), so there is one partition, and one in the source.
+/// One partition, and one in the source: with several a merge can hang in pools like these, see
+/// *Known limits* in the README. That is not covered here.
 #[test]
 fn with_a_tiny_pool() {
     let pools = (any::<bool>(), select(vec![1, 2, 4, 8, 16, 32, 64])).prop_map(|(fair, kib)| {
@@ -329,10 +341,10 @@ fn with_a_tiny_pool() {
         }
         case
     });
-    let tally = check_all(3, 150, tiny);
-    assert!(tally.merged.get() > 15, "{tally:?}");
-    assert!(tally.spilled.get() > 0, "{tally:?}");
-    assert!(tally.out_of_memory.get() > 10, "{tally:?}");
+    let tally = check_all(3, 120, tiny);
+    assert!(tally.merged.get() > 30, "{tally:?}");
+    assert!(tally.spilled.get() > 8, "{tally:?}");
+    assert!(tally.out_of_memory.get() > 20, "{tally:?}");
 }
 
 /// Every source key once, which is what the promise means.
@@ -351,7 +363,7 @@ fn with_declared_source_keys() {
         case.options.unique_source_keys = Some(vec![Column::Id.name()]);
         case
     });
-    let tally = check_all(4, 100, declared);
-    assert_eq!(tally.merged.get(), 100, "{tally:?}");
+    let tally = check_all(4, 70, declared);
+    assert_eq!(tally.merged.get(), 70, "{tally:?}");
     assert_eq!(tally.deferred.get(), 0, "{tally:?}");
 }

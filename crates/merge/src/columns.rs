@@ -4,11 +4,19 @@ use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, DictionaryArray, Int32Array, RecordBatch, StringArray};
 use arrow::array::{PrimitiveArray, UInt64Array};
+use arrow::buffer::NullBuffer;
 use arrow::datatypes::{ArrowPrimitiveType, Schema, UInt16Type, UInt64Type};
 use datafusion::common::{Result, internal_datafusion_err};
 
 /// Column that holds the [`MatchClass`] of a row, as `Int32`.
 pub const MATCH_CLASS_COLUMN: &str = "__delta_rs_match_cardinality_class";
+
+/// Column, of type `Boolean`, that is NULL in rows that are inserted.
+pub const TARGET_INSERT_COLUMN: &str = "__delta_rs_target_insert";
+/// Column, of type `Boolean`, that is NULL in rows that an update has changed.
+pub const TARGET_UPDATE_COLUMN: &str = "__delta_rs_target_update";
+/// Column, of type `Boolean`, that is NULL in rows that are deleted.
+pub const TARGET_DELETE_COLUMN: &str = "__delta_rs_target_delete";
 
 /// What a row that left MERGE's join means for the duplicate check.
 ///
@@ -68,6 +76,43 @@ impl MatchColumns {
 
     pub(crate) fn classes<'a>(&self, batch: &'a RecordBatch) -> Result<&'a Int32Array> {
         primitive(batch, self.class)
+    }
+}
+
+/// Positions of the columns that say what becomes of a row.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ChangeColumns {
+    /// As [`MatchColumns::file`].
+    pub(crate) file: usize,
+    insert: usize,
+    update: usize,
+    delete: usize,
+}
+
+impl ChangeColumns {
+    pub(crate) fn try_new(schema: &Schema, file: &str) -> Result<Self> {
+        Ok(Self {
+            file: schema.index_of(file)?,
+            insert: schema.index_of(TARGET_INSERT_COLUMN)?,
+            update: schema.index_of(TARGET_UPDATE_COLUMN)?,
+            delete: schema.index_of(TARGET_DELETE_COLUMN)?,
+        })
+    }
+
+    pub(crate) fn files<'a>(&self, batch: &'a RecordBatch) -> Result<FileColumn<'a>> {
+        FileColumn::try_new(batch, self.file)
+    }
+
+    /// The rows that are inserted: all that are NULL in it, or none if there is no such row.
+    pub(crate) fn inserted(&self, batch: &RecordBatch) -> Option<NullBuffer> {
+        batch.column(self.insert).logical_nulls()
+    }
+
+    /// The rows that change a file: all that are NULL in it, or none if there is no such row.
+    pub(crate) fn changed(&self, batch: &RecordBatch) -> Option<NullBuffer> {
+        let nulls = |column| batch.column(column).logical_nulls();
+        let updated = NullBuffer::union(nulls(self.update).as_ref(), nulls(self.delete).as_ref());
+        NullBuffer::union(updated.as_ref(), self.inserted(batch).as_ref())
     }
 }
 

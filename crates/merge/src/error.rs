@@ -37,6 +37,31 @@ pub enum MergeError {
         source: DataFusionError,
     },
 
+    /// The join, or something below it, holds what does not fit in the memory pool.
+    #[error(
+        "MERGE needs more memory than the session's memory pool grants: {source}. Raise the pool \
+         (max_spill_size in Python), or merge less at once"
+    )]
+    Memory {
+        /// Which consumer was refused what.
+        #[source]
+        source: DataFusionError,
+    },
+
+    /// A partition did not run to its end.
+    #[error(
+        "MERGE ended before all of its partitions had written their rows. Nothing was committed"
+    )]
+    Incomplete,
+
+    /// A join without an equality holds one side in memory, which does not fit.
+    #[error(
+        "the merge predicate has no equality between source and target, so that one of them has \
+         to fit in the session's memory pool, and does not. Give the predicate an equality, or \
+         raise the pool (max_spill_size in Python)"
+    )]
+    BuildSideTooLarge,
+
     /// `unique_source_keys` was given without a key.
     #[error(
         "unique_source_keys is empty: name the source columns that are unique together, or leave \
@@ -108,6 +133,14 @@ impl MergeError {
     pub(crate) fn spill_read(source: DataFusionError) -> DataFusionError {
         let action = "read";
         Self::Spill { action, source }.into()
+    }
+}
+
+/// `error`, and what helps where the memory pool has refused something.
+pub(crate) fn explain_memory(error: DataFusionError) -> DataFusionError {
+    match error.find_root() {
+        DataFusionError::ResourcesExhausted(_) => MergeError::Memory { source: error }.into(),
+        _ => error,
     }
 }
 

@@ -7,26 +7,27 @@ use datafusion::physical_plan::metrics::{
     BaselineMetrics, Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, MetricsSet, SpillMetrics,
 };
 
+use crate::barrier::MergeBarrierExec;
 use crate::validation::MergeValidationExec;
 
 const ROWS_CHECKED: &str = "rows_checked";
 const ROWS_DEFERRED: &str = "rows_deferred";
 const PEAK_MEMORY: &str = "peak_memory";
 
-/// Metrics of one partition of [`MergeValidationExec`].
+/// Metrics of one partition of [`MergeValidationExec`] or [`MergeBarrierExec`].
 #[derive(Debug, Clone)]
-pub(crate) struct ValidationMetrics {
+pub(crate) struct OperatorMetrics {
     pub(crate) baseline: BaselineMetrics,
     pub(crate) spill: SpillMetrics,
-    /// Matched rows, whatever their class.
+    /// Matched rows that were checked, whatever their class; the barrier checks none.
     pub(crate) rows_checked: Count,
-    /// Rows that waited for the end of the input.
+    /// Rows that had to wait until their fate was known.
     pub(crate) rows_deferred: Count,
     /// Bytes reserved at the most.
     pub(crate) peak_memory: Gauge,
 }
 
-impl ValidationMetrics {
+impl OperatorMetrics {
     pub(crate) fn new(metrics: &ExecutionPlanMetricsSet, partition: usize) -> Self {
         Self {
             baseline: BaselineMetrics::new(metrics, partition),
@@ -43,7 +44,7 @@ impl ValidationMetrics {
 pub struct MergeTotals {
     /// Matched rows that went through the duplicate check.
     pub rows_checked: usize,
-    /// Rows that had to wait for the end of the input.
+    /// Rows that had to wait until their fate was known.
     pub rows_deferred: usize,
     /// Spill files written.
     pub spill_files: usize,
@@ -62,7 +63,7 @@ impl MergeTotals {
     }
 
     fn visit(&mut self, plan: &Arc<dyn ExecutionPlan>) {
-        if plan.is::<MergeValidationExec>()
+        if (plan.is::<MergeValidationExec>() || plan.is::<MergeBarrierExec>())
             && let Some(metrics) = plan.metrics()
         {
             self.add(&metrics);

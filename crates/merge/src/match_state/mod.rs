@@ -16,4 +16,4 @@ mod spilled;
 mod state;
 
 pub(crate) use file_matches::Decision;
-pub(crate) use state::{FileId, MatchState};
+pub(crate) use state::MatchState;

@@ -5,14 +5,12 @@ use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::execution::TaskContext;
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_plan::metrics::SpillMetrics;
 
 use super::file_matches::FileMatches;
 use super::spilled::{Slot, SpilledStates};
-
-/// Number of a file, in order of first appearance.
-pub(crate) type FileId = u32;
+use crate::files::FileId;
+use crate::reservation::SpillableReservation;
 
 /// Bytes that a file takes beside its bitmaps, on disk or not.
 const FILE_OVERHEAD: usize = size_of::<Entry>() + 2 * size_of::<String>() + size_of::<FileId>();
@@ -38,7 +36,7 @@ enum State {
 pub(crate) struct MatchState {
     files: Vec<Entry>,
     ids: HashMap<Arc<str>, FileId>,
-    reservation: MemoryReservation,
+    reservation: SpillableReservation,
     spilled: SpilledStates,
     clock: u64,
 }
@@ -48,9 +46,7 @@ impl MatchState {
         Self {
             files: Vec::new(),
             ids: HashMap::new(),
-            reservation: MemoryConsumer::new(name)
-                .with_can_spill(true)
-                .register(context.memory_pool()),
+            reservation: SpillableReservation::new(name, context.memory_pool()),
             spilled: SpilledStates::new(context.runtime_env(), metrics),
             clock: 0,
         }
@@ -63,7 +59,8 @@ impl MatchState {
         }
         let id = self.files.len() as FileId;
         let path: Arc<str> = path.into();
-        self.reservation.grow(FILE_OVERHEAD + path.len());
+        let size = self.reservation.size() + FILE_OVERHEAD + path.len();
+        self.reservation.resize(size);
         self.ids.insert(Arc::clone(&path), id);
         self.files.push(Entry {
             path,
@@ -76,11 +73,6 @@ impl MatchState {
 
     pub(crate) fn path(&self, file: FileId) -> &str {
         &self.files[file as usize].path
-    }
-
-    /// An empty reservation of the same consumer.
-    pub(crate) fn new_reservation(&self) -> MemoryReservation {
-        self.reservation.new_empty()
     }
 
     /// Bytes reserved.
@@ -114,7 +106,7 @@ impl MatchState {
         };
         let memory = matches.memory();
         let size = self.reservation.size() - entry.memory + memory;
-        let granted = self.reservation.try_resize(size).is_ok();
+        let granted = self.reservation.try_resize(size);
         if granted {
             entry.memory = memory;
         }
@@ -171,8 +163,9 @@ impl MatchState {
                     *matches = FileMatches::default();
                 }
                 let memory = matches.memory();
-                self.reservation.shrink(entry.memory.saturating_sub(memory));
-                entry.memory = memory.min(entry.memory);
+                let freed = entry.memory.saturating_sub(memory);
+                self.reservation.resize(self.reservation.size() - freed);
+                entry.memory -= freed;
             }
         }
     }
@@ -194,7 +187,8 @@ impl MatchState {
                 slot: self.spilled.store(matches)?,
                 superseded: matches.has_superseded(),
             };
-            self.reservation.shrink(entry.memory);
+            let size = self.reservation.size() - entry.memory;
+            self.reservation.resize(size);
             entry.memory = 0;
         }
         Ok(())

@@ -1,9 +1,8 @@
 //! The operator.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, assert_eq_or_internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -15,17 +14,20 @@ use datafusion::physical_plan::{
     InputDistributionRequirements, PlanProperties, ReplaceChildrenOptions, apply_expression_roots,
 };
 
-use super::ValidationOptions;
-use super::validator::Validator;
+use super::bitmap::BitmapValidator;
+use super::strategy::Strategy;
+use super::streaming::StreamingValidator;
 use crate::columns::MatchColumns;
 use crate::deferred::DeferredLimit;
-use crate::metrics::ValidationMetrics;
+use crate::metrics::OperatorMetrics;
 
 /// Checks that at most one source row acts on a target row, and passes each target row once.
 ///
 /// Input and output have the same columns. Rows that are no match pass as they come; so does the
-/// match that acts on its target row. A match that no clause acts on waits until the input ends.
-/// The order of the rows is not kept.
+/// match that acts on its target row. A match that no clause acts on waits: until the next match
+/// where all matches of a target row come one after the other, until the input ends elsewhere.
+/// Which of the two is sound is decided by [`finish`](crate::physical_plan::finish). The order of
+/// the rows is not kept.
 ///
 /// # Errors
 ///
@@ -37,9 +39,8 @@ pub struct MergeValidationExec {
     file_expr: Arc<dyn PhysicalExpr>,
     file_column: Arc<String>,
     row_ordinal_column: Arc<String>,
-    options: ValidationOptions,
-    /// Shared by the partitions, made by the first that runs, which knows the memory pool.
-    limit: OnceLock<Arc<DeferredLimit>>,
+    strategy: Strategy,
+    limit: Arc<DeferredLimit>,
     metrics: ExecutionPlanMetricsSet,
     properties: Arc<PlanProperties>,
 }
@@ -67,17 +68,40 @@ impl MergeValidationExec {
             file_expr,
             file_column,
             row_ordinal_column,
-            options: ValidationOptions::default(),
-            limit: OnceLock::new(),
+            strategy: Strategy::Bitmap {
+                why: "nothing is known of the plan below".to_owned(),
+            },
+            limit: Arc::default(),
             metrics: ExecutionPlanMetricsSet::new(),
             properties: Arc::new(properties),
         }
     }
 
-    /// Sets how to run it.
-    pub fn with_options(mut self, options: ValidationOptions) -> Self {
-        self.options = options;
+    pub(crate) fn with_strategy(mut self, strategy: Strategy, limit: Arc<DeferredLimit>) -> Self {
+        self.strategy = strategy;
+        self.limit = limit;
         self
+    }
+
+    /// Name of the column with the file of the target row.
+    pub(crate) fn file_column(&self) -> &Arc<String> {
+        &self.file_column
+    }
+
+    /// Name of the column with the ordinal of the target row in its file.
+    pub(crate) fn row_ordinal_column(&self) -> &str {
+        &self.row_ordinal_column
+    }
+
+    /// The same check on another input, whose columns are the same.
+    pub(crate) fn on(&self, input: Arc<dyn ExecutionPlan>) -> Self {
+        let exec = Self::new(
+            input,
+            Arc::clone(&self.file_expr),
+            Arc::clone(&self.file_column),
+            Arc::clone(&self.row_ordinal_column),
+        );
+        exec.with_strategy(self.strategy.clone(), Arc::clone(&self.limit))
     }
 }
 
@@ -85,13 +109,14 @@ impl DisplayAs for MergeValidationExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
         match format {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
-                write!(f, "MergeValidationExec: file={}", self.file_expr)?;
-                if let Some(limit) = self.options.deferred_rows_memory_limit {
-                    write!(f, ", deferred_rows_memory_limit={limit}")?;
+                let (file, strategy) = (&self.file_expr, &self.strategy);
+                write!(f, "MergeValidationExec: file={file}, strategy={strategy}")?;
+                match &self.strategy {
+                    Strategy::Streaming { .. } => Ok(()),
+                    Strategy::Bitmap { .. } => self.limit.fmt_as(f),
                 }
-                Ok(())
             }
-            DisplayFormatType::TreeRender => write!(f, "file={}", self.file_expr),
+            DisplayFormatType::TreeRender => write!(f, "strategy={}", self.strategy),
         }
     }
 }
@@ -110,8 +135,17 @@ impl ExecutionPlan for MergeValidationExec {
     }
 
     fn input_distribution_requirements(&self) -> InputDistributionRequirements {
-        let by_file = Distribution::KeyPartitioned(vec![Arc::clone(&self.file_expr)]);
-        InputDistributionRequirements::new(vec![by_file])
+        let distribution = match &self.strategy {
+            Strategy::Streaming { .. } => Distribution::UnspecifiedDistribution,
+            Strategy::Bitmap { .. } => {
+                Distribution::KeyPartitioned(vec![Arc::clone(&self.file_expr)])
+            }
+        };
+        InputDistributionRequirements::new(vec![distribution])
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
     }
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
@@ -124,13 +158,7 @@ impl ExecutionPlan for MergeValidationExec {
         _options: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         assert_eq_or_internal_err!(children.len(), 1, "MergeValidationExec takes one input");
-        let exec = Self::new(
-            children.swap_remove(0),
-            Arc::clone(&self.file_expr),
-            Arc::clone(&self.file_column),
-            Arc::clone(&self.row_ordinal_column),
-        );
-        Ok(Arc::new(exec.with_options(self.options)))
+        Ok(Arc::new(self.on(children.swap_remove(0))))
     }
 
     fn with_new_children(
@@ -153,20 +181,20 @@ impl ExecutionPlan for MergeValidationExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let limit = self.limit.get_or_init(|| {
-            let user = self.options.deferred_rows_memory_limit;
-            Arc::new(DeferredLimit::new(user, context.memory_pool().as_ref()))
-        });
-        let schema: SchemaRef = self.schema();
-        let validator = Validator::new(
-            partition,
-            self.input.execute(partition, Arc::clone(&context))?,
-            MatchColumns::try_new(&schema, &self.file_column, &self.row_ordinal_column)?,
-            Arc::clone(limit),
-            ValidationMetrics::new(&self.metrics, partition),
-            &context,
-        );
-        Ok(validator.into_stream(schema))
+        let input = self.input.execute(partition, Arc::clone(&context))?;
+        let columns =
+            MatchColumns::try_new(&self.schema(), &self.file_column, &self.row_ordinal_column)?;
+        let metrics = OperatorMetrics::new(&self.metrics, partition);
+        Ok(match &self.strategy {
+            Strategy::Streaming { .. } => {
+                StreamingValidator::new(partition, input, columns, metrics, &context).into_stream()
+            }
+            Strategy::Bitmap { .. } => {
+                let limit = Arc::clone(&self.limit);
+                BitmapValidator::new(partition, input, columns, limit, metrics, &context)
+                    .into_stream()
+            }
+        })
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

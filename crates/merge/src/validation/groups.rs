@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-use crate::columns::FileColumn;
-use crate::match_state::FileId;
+use crate::files::FileId;
 
 /// Rows of one batch, grouped by file. Reused from batch to batch.
 #[derive(Debug, Default)]
@@ -50,32 +49,6 @@ impl Groups {
             files[*row] = *file;
         }
         files
-    }
-}
-
-/// Numbers of the files in a batch's dictionary, each looked up once, those not used never.
-pub(super) struct DictionaryFiles<'a> {
-    column: &'a FileColumn<'a>,
-    ids: Vec<Option<FileId>>,
-}
-
-impl<'a> DictionaryFiles<'a> {
-    pub(super) fn new(column: &'a FileColumn<'a>) -> Self {
-        Self {
-            ids: vec![None; column.num_paths()],
-            column,
-        }
-    }
-
-    /// The file of `row`, numbered by `intern`, or `None` for a row without a file.
-    pub(super) fn get(
-        &mut self,
-        row: usize,
-        intern: impl FnOnce(&str) -> FileId,
-    ) -> Option<FileId> {
-        let key = self.column.key(row)?;
-        let id = self.ids[key].get_or_insert_with(|| intern(self.column.path(key)));
-        Some(*id)
     }
 }
 

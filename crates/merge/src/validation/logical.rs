@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchemaRef, Result, internal_datafusion_err};
 use datafusion::logical_expr::conditional_expressions::CaseBuilder;
 use datafusion::logical_expr::{
@@ -12,15 +11,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
 
 use super::MergeValidationExec;
-use crate::MergeOptions;
 use crate::columns::MATCH_CLASS_COLUMN;
-
-/// Options of [`MergeValidation`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd)]
-pub struct ValidationOptions {
-    /// Bytes of deferred rows in memory, see [`MergeOptions::deferred_rows_memory_limit`].
-    pub deferred_rows_memory_limit: Option<usize>,
-}
 
 /// Passes the rows of its input for which [`MergeValidationExec`] finds no duplicate match.
 #[derive(Debug, PartialEq, Eq, Hash, PartialOrd)]
@@ -33,8 +24,6 @@ pub struct MergeValidation {
     pub file_column: Arc<String>,
     /// Name of the column with the ordinal of the target row in its file.
     pub row_ordinal_column: Arc<String>,
-    /// How to run it.
-    pub options: ValidationOptions,
 }
 
 impl MergeValidation {
@@ -44,13 +33,12 @@ impl MergeValidation {
         input: Arc<dyn ExecutionPlan>,
         file_expr: Arc<dyn PhysicalExpr>,
     ) -> Arc<dyn ExecutionPlan> {
-        let exec = MergeValidationExec::new(
+        Arc::new(MergeValidationExec::new(
             input,
             file_expr,
             Arc::clone(&self.file_column),
             Arc::clone(&self.row_ordinal_column),
-        );
-        Arc::new(exec.with_options(self.options))
+        ))
     }
 }
 
@@ -82,7 +70,6 @@ impl UserDefinedLogicalNodeCore for MergeValidation {
             file_expr: exprs.into_iter().next().ok_or_else(|| one("expression"))?,
             file_column: Arc::clone(&self.file_column),
             row_ordinal_column: Arc::clone(&self.row_ordinal_column),
-            options: self.options,
         })
     }
 }
@@ -129,7 +116,6 @@ pub fn plan_validation(
         file_expr: ident(file_column.as_str()),
         file_column,
         row_ordinal_column: Arc::new(row_ordinal_column.to_owned()),
-        options: ValidationOptions::default(),
     };
     let validation = LogicalPlan::Extension(Extension {
         node: Arc::new(validation),
@@ -137,32 +123,4 @@ pub fn plan_validation(
     LogicalPlanBuilder::from(validation)
         .project(passed)?
         .build()
-}
-
-/// Gives the duplicate check in `plan`, if there is one, the user's options.
-///
-/// # Errors
-///
-/// Those of rewriting a plan, none of its own.
-pub fn with_options(plan: LogicalPlan, options: &MergeOptions) -> Result<LogicalPlan> {
-    let options = ValidationOptions {
-        deferred_rows_memory_limit: options.deferred_rows_memory_limit,
-    };
-    let plan = plan.transform_up(|plan| {
-        let LogicalPlan::Extension(Extension { node }) = &plan else {
-            return Ok(Transformed::no(plan));
-        };
-        let Some(validation) = node.as_any().downcast_ref::<MergeValidation>() else {
-            return Ok(Transformed::no(plan));
-        };
-        let node = Arc::new(MergeValidation {
-            input: validation.input.clone(),
-            file_expr: validation.file_expr.clone(),
-            file_column: Arc::clone(&validation.file_column),
-            row_ordinal_column: Arc::clone(&validation.row_ordinal_column),
-            options,
-        });
-        Ok(Transformed::yes(LogicalPlan::Extension(Extension { node })))
-    })?;
-    Ok(plan.data)
 }

@@ -1,15 +1,22 @@
 //! The duplicate check: at most one source row acts on a target row.
 //!
 //! [`plan_validation`] puts [`MergeValidation`] into a logical plan, which becomes
-//! [`MergeValidationExec`]. Its input is hash partitioned by file, so that one partition sees all
-//! matches of a target row, and each partition runs one [`Validator`](validator::Validator).
+//! [`MergeValidationExec`]. How it checks depends on the plan it stands on ([`strategy`]):
+//!
+//! ```text
+//!   the join streams the target ──► streaming  matches of a target row are neighbours: the last
+//!                                              match is all that is remembered
+//!   anything else ────────────────► bitmap     hash partitioned by file, so that one partition
+//!                                              sees all matches of a target row
+//! ```
 
-mod emitter;
+mod bitmap;
 mod exec;
 mod groups;
 mod logical;
-mod payload;
-mod validator;
+mod strategy;
+mod streaming;
 
 pub use exec::MergeValidationExec;
-pub use logical::{MergeValidation, ValidationOptions, plan_validation, with_options};
+pub use logical::{MergeValidation, plan_validation};
+pub(crate) use strategy::{Strategy, with_target_streaming, without_round_robin};

@@ -15,8 +15,9 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream_partitioned};
 use datafusion::prelude::{SessionConfig, SessionContext};
-use deltalake_merge::MergeTotals;
-use deltalake_merge::validation::{MergeValidationExec, ValidationOptions};
+use deltalake_merge::physical_plan::finish;
+use deltalake_merge::validation::MergeValidationExec;
+use deltalake_merge::{MergeOptions, MergeTotals};
 use futures::TryStreamExt;
 use tempfile::TempDir;
 
@@ -101,9 +102,16 @@ impl Session {
         let file = Arc::new(Column::new_with_schema(FILE, &matches::schema()).unwrap());
         let (file_column, ordinal) = (FILE.to_owned(), ORDINAL.to_owned());
         let exec = MergeValidationExec::new(input, file, file_column.into(), ordinal.into());
-        Arc::new(exec.with_options(ValidationOptions {
+        self.finish(Arc::new(exec))
+    }
+
+    /// `plan` as MERGE would run it in this session.
+    pub fn finish(&self, plan: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+        let options = MergeOptions {
             deferred_rows_memory_limit: self.limit,
-        }))
+            ..MergeOptions::default()
+        };
+        finish(plan, &options, &self.context).unwrap()
     }
 
     /// Runs all partitions of `plan` at once.

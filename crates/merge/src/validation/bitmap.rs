@@ -1,4 +1,4 @@
-//! The check of one partition.
+//! The check by bitmaps: one partition, which sees all matches of the files it has.
 //!
 //! ```text
 //!   a batch ──► which rows are matches, and of which file
@@ -16,54 +16,60 @@ use std::sync::Arc;
 
 use arrow::array::{Array, BooleanArray, RecordBatch};
 use arrow::buffer::BooleanBuffer;
-use arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, stream};
 
-use super::emitter::Emitter;
-use super::groups::{DictionaryFiles, Groups};
-use super::payload::Payload;
+use super::groups::Groups;
 use crate::columns::{MatchClass, MatchColumns};
 use crate::deferred::{DeferredLimit, DeferredRows, Replay};
+use crate::emitter::Emitter;
 use crate::error::MergeError;
+use crate::files::DictionaryFiles;
 use crate::match_state::{Decision, MatchState};
-use crate::metrics::ValidationMetrics;
+use crate::metrics::OperatorMetrics;
+use crate::payload::Payload;
+use crate::slices::slices;
 
 /// Reads the input to its end, then the rows that were deferred.
-pub(super) struct Validator {
+pub(super) struct BitmapValidator {
     input: SendableRecordBatchStream,
+    batch_size: usize,
     checker: Checker,
     deferred: DeferredRows,
 }
 
-impl Validator {
+impl BitmapValidator {
     pub(super) fn new(
         partition: usize,
         input: SendableRecordBatchStream,
         columns: MatchColumns,
         limit: Arc<DeferredLimit>,
-        metrics: ValidationMetrics,
+        metrics: OperatorMetrics,
         context: &TaskContext,
     ) -> Self {
         let schema = input.schema();
-        let payload = Payload::new(Arc::clone(&schema), columns);
+        let payload = Payload::new(Arc::clone(&schema), columns.file);
         let deferred = DeferredRows::new(
-            format!("MergeDeferredRows[{partition}]"),
-            payload.stored_schema(),
+            format!("MergeValidation deferred rows[{partition}]"),
+            payload.stored(),
             limit,
             metrics.spill.clone(),
             context,
         );
         let state = MatchState::new(
-            format!("MergeMatchState[{partition}]"),
+            format!("MergeValidation match state[{partition}]"),
             metrics.spill.clone(),
             context,
         );
         let batch_size = context.session_config().batch_size();
-        // Small as it is, its memory goes by the state's name.
-        let emitter = Emitter::new(schema, batch_size, state.new_reservation());
+        let emitter = Emitter::new(
+            format!("MergeValidation output[{partition}]"),
+            schema,
+            batch_size,
+            context.memory_pool(),
+        );
         let checker = Checker {
             columns,
             state,
@@ -75,13 +81,15 @@ impl Validator {
         };
         Self {
             input,
+            batch_size,
             checker,
             deferred,
         }
     }
 
     /// The rows that pass. The stream ends after an error.
-    pub(super) fn into_stream(self, schema: SchemaRef) -> SendableRecordBatchStream {
+    pub(super) fn into_stream(self) -> SendableRecordBatchStream {
+        let schema = self.input.schema();
         let phase = Phase::Check(Box::new(self));
         let batches = stream::try_unfold(phase, |phase| phase.next());
         Box::pin(RecordBatchStreamAdapter::new(schema, batches))
@@ -89,7 +97,7 @@ impl Validator {
 }
 
 enum Phase {
-    Check(Box<Validator>),
+    Check(Box<BitmapValidator>),
     Replay(Box<(Checker, Replay)>),
 }
 
@@ -103,20 +111,22 @@ impl Phase {
             self = match self {
                 Self::Check(mut validator) => match validator.input.next().await.transpose()? {
                     Some(batch) => {
-                        let Validator {
-                            checker, deferred, ..
-                        } = &mut *validator;
-                        checker.check(batch, deferred).await?;
+                        for slice in slices(batch, validator.batch_size) {
+                            let BitmapValidator {
+                                checker, deferred, ..
+                            } = &mut *validator;
+                            checker.check(slice, deferred).await?;
+                        }
                         Self::Check(validator)
                     }
                     None => {
-                        let Validator {
+                        let BitmapValidator {
                             mut checker,
                             deferred,
                             ..
                         } = *validator;
                         checker.state.forget_deferred();
-                        Self::Replay(Box::new((checker, deferred.replay()?)))
+                        Self::Replay(Box::new((checker, deferred.replay(|_| true)?)))
                     }
                 },
                 Self::Replay(mut replay) => {
@@ -149,7 +159,7 @@ struct Checker {
     state: MatchState,
     payload: Payload,
     emitter: Emitter,
-    metrics: ValidationMetrics,
+    metrics: OperatorMetrics,
     groups: Groups,
     /// What becomes of each row of the current batch.
     decisions: Vec<Decision>,
@@ -220,6 +230,9 @@ impl Checker {
             self.metrics.rows_deferred.add(num_deferred);
             let files = self.groups.file_of_each_row(batch.num_rows());
             deferred.push(self.payload.store(&batch, files)?, &defer)?;
+            if !deferred.try_settle() {
+                deferred.spill()?;
+            }
         }
         self.pass(batch)
     }

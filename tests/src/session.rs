@@ -38,6 +38,9 @@ pub struct SessionSpec {
     pub batch_size: usize,
     pub pool: Pool,
     pub disk: Disk,
+    /// Without hash joins the check for duplicates has to use bitmaps: the sort-merge join of a
+    /// MERGE streams the source.
+    pub hash_join: bool,
 }
 
 impl Default for SessionSpec {
@@ -47,6 +50,7 @@ impl Default for SessionSpec {
             batch_size: 8192,
             pool: Pool::Unbounded,
             disk: Disk::Directory,
+            hash_join: true,
         }
     }
 }
@@ -78,9 +82,10 @@ impl TestSession {
             .with_memory_pool(pool)
             .build_arc()
             .expect("a writable temporary directory");
-        let config = SessionConfig::new()
+        let mut config = SessionConfig::new()
             .with_target_partitions(spec.target_partitions)
             .with_batch_size(spec.batch_size);
+        config.options_mut().optimizer.prefer_hash_join = spec.hash_join;
         Self {
             context: SessionContext::new_with_config_rt(config, runtime),
             directory,

@@ -99,6 +99,7 @@ fn session(pool: Pool, disk: Disk) -> TestSession {
         batch_size: 64,
         pool,
         disk,
+        ..SessionSpec::default()
     })
 }
 

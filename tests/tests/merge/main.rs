@@ -8,4 +8,5 @@ mod metrics;
 mod random;
 mod semantics;
 mod sizes;
+mod strategies;
 mod unique_keys;

@@ -39,14 +39,24 @@ fn update_newer() -> MergeSpec {
     )])
 }
 
+/// Which way the check for duplicates goes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Check {
+    /// Directly above a hash join, if the target is its probe side.
+    AboveJoin,
+    /// By bitmaps, since the sort-merge join streams the source.
+    Bitmap,
+}
+
 async fn run(
     table: &TestTable,
     source: &[Row],
-    target_partitions: usize,
+    (target_partitions, check): (usize, Check),
     options: &MergeOptions,
 ) -> Result<MergeMetrics, DeltaTableError> {
     let session = TestSession::new(&SessionSpec {
         target_partitions,
+        hash_join: check == Check::AboveJoin,
         ..SessionSpec::default()
     });
     let source = if options.streaming {
@@ -72,13 +82,14 @@ async fn run(
 async fn merge_all(
     layout: Layout,
     appends: Vec<Vec<Row>>,
+    check: Check,
     options: MergeOptions,
     is_newer: impl Fn(i64) -> bool,
 ) -> MergeMetrics {
     let target = appends.concat();
     let rows = target.len() as i64;
     let table = TestTable::create(&layout, &appends).await;
-    let metrics = match run(&table, &source(rows, &is_newer), 4, &options).await {
+    let metrics = match run(&table, &source(rows, &is_newer), (4, check), &options).await {
         Ok(metrics) => metrics,
         Err(error) => panic!("{rows} rows in {} appends: {error}", appends.len()),
     };
@@ -96,8 +107,12 @@ async fn merge_all(
     assert_eq!(metrics.num_target_rows_updated, updated, "{metrics:#?}");
     assert_eq!(metrics.num_target_rows_inserted, 0, "{metrics:#?}");
     assert_eq!(metrics.num_target_rows_deleted, 0, "{metrics:#?}");
-    let written = metrics.num_output_rows;
-    assert_eq!(metrics.num_rows_checked, written, "{metrics:#?}");
+    // Bitmaps are for the rows of files that are written again.
+    let checked = match check {
+        Check::AboveJoin => rows as usize,
+        Check::Bitmap => metrics.num_output_rows,
+    };
+    assert_eq!(metrics.num_rows_checked, checked, "{metrics:#?}");
     let found = sorted(&table.rows().await);
     let expected = sorted(&expected);
     let differing = expected
@@ -117,14 +132,21 @@ fn is_always_newer(_id: i64) -> bool {
 }
 
 async fn around_a_batch(rows: i64) {
-    for streaming in [false, true] {
+    for (streaming, check) in [
+        (false, Check::AboveJoin),
+        (false, Check::Bitmap),
+        (true, Check::AboveJoin),
+        (true, Check::Bitmap),
+    ] {
         let options = MergeOptions {
             streaming,
             ..MergeOptions::default()
         };
+        let (layout, appends) = (Layout::default(), vec![target(rows)]);
         merge_all(
-            Layout::default(),
-            vec![target(rows)],
+            layout.clone(),
+            appends.clone(),
+            check,
             options,
             is_always_newer,
         )
@@ -135,11 +157,12 @@ async fn around_a_batch(rows: i64) {
             deferred_rows_memory_limit: Some(0),
             ..MergeOptions::default()
         };
-        let metrics = merge_all(Layout::default(), vec![target(rows)], options, |id| {
-            id % 100 == 0
-        })
-        .await;
-        assert!(metrics.num_spill_files > 0, "{metrics:#?}");
+        let few = |id| id % 100 == 0;
+        let metrics = merge_all(layout, appends, check, options, few).await;
+        assert!(
+            check == Check::AboveJoin || metrics.num_spill_files > 0,
+            "{metrics:#?}"
+        );
     }
 }
 
@@ -165,8 +188,10 @@ async fn several_row_groups() {
         ..Layout::default()
     };
     for is_newer in [is_always_newer, |id| id % 7 == 0] {
-        let options = MergeOptions::default();
-        merge_all(layout.clone(), vec![target(10_001)], options, is_newer).await;
+        for check in [Check::AboveJoin, Check::Bitmap] {
+            let (appends, options) = (vec![target(10_001)], MergeOptions::default());
+            merge_all(layout.clone(), appends, check, options, is_newer).await;
+        }
     }
 }
 
@@ -174,8 +199,10 @@ async fn several_row_groups() {
 async fn two_hundred_files() {
     let appends: Vec<_> = target(10_000).chunks(50).map(<[Row]>::to_vec).collect();
     assert_eq!(appends.len(), 200);
-    let options = MergeOptions::default();
-    merge_all(Layout::default(), appends, options, is_always_newer).await;
+    for check in [Check::AboveJoin, Check::Bitmap] {
+        let (appends, options) = (appends.clone(), MergeOptions::default());
+        merge_all(Layout::default(), appends, check, options, is_always_newer).await;
+    }
 }
 
 /// The files of one write, so that only the merge sees many.
@@ -189,16 +216,19 @@ async fn two_hundred_partitions_of_which_some_stay_closed() {
         let part = format!("p{}", row.id.unwrap_or_default() % 200);
         row.with_part(&part)
     };
-    let rows = target(10_000).into_iter().map(part).collect();
+    let rows: Vec<_> = target(10_000).into_iter().map(part).collect();
     let options = MergeOptions {
         deferred_rows_memory_limit: Some(16 * 1024),
         ..MergeOptions::default()
     };
     // A fifth of the rows in a tenth of the files.
     let is_newer = |id| id % 200 < 20 && id / 200 % 5 == 0;
-    let metrics = merge_all(layout, vec![rows], options, is_newer).await;
-    assert_eq!(metrics.num_target_files_removed, 20, "{metrics:#?}");
-    assert!(metrics.num_spill_files > 0, "{metrics:#?}");
+    for check in [Check::AboveJoin, Check::Bitmap] {
+        let (appends, options) = (vec![rows.clone()], options.clone());
+        let metrics = merge_all(layout.clone(), appends, check, options, is_newer).await;
+        assert_eq!(metrics.num_target_files_removed, 20, "{metrics:#?}");
+        assert!(metrics.num_spill_files > 0, "{metrics:#?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -207,6 +237,7 @@ async fn a_hundred_thousand_rows_all_updated() {
     merge_all(
         Layout::default(),
         vec![target(100_000)],
+        Check::AboveJoin,
         options,
         is_always_newer,
     )
@@ -219,10 +250,9 @@ async fn a_hundred_thousand_rows_of_which_few_are_newer() {
         deferred_rows_memory_limit: Some(512 * 1024),
         ..MergeOptions::default()
     };
-    let metrics = merge_all(Layout::default(), vec![target(100_000)], options, |id| {
-        id % 100 == 0
-    })
-    .await;
+    let (layout, appends) = (Layout::default(), vec![target(100_000)]);
+    let few = |id| id % 100 == 0;
+    let metrics = merge_all(layout, appends, Check::Bitmap, options, few).await;
     assert!(metrics.num_rows_deferred > 0, "{metrics:#?}");
     assert!(metrics.num_spill_files > 0, "{metrics:#?}");
 }
@@ -244,7 +274,8 @@ async fn a_duplicate_is_named_by_an_ordinal_of_the_file() {
                 value: Some(i64::MAX),
                 ..rows[ordinal].clone()
             });
-            let error = run(&table, &source, 1, &MergeOptions::default())
+            let how = (1, Check::AboveJoin);
+            let error = run(&table, &source, how, &MergeOptions::default())
                 .await
                 .expect_err("a duplicate match")
                 .to_string();

@@ -49,7 +49,7 @@ pub(crate) fn source(workload: &Workload) -> Result<Vec<RecordBatch>> {
 
 /// The rows the table must hold after the MERGE, one batch at a time.
 pub(crate) fn expected(workload: &Workload) -> impl Iterator<Item = Result<RecordBatch>> + '_ {
-    batches(workload, 0..workload.target_rows, |id| Row {
+    batches(workload, 0..workload.final_rows(), |id| Row {
         id,
         version: workload.final_version(id),
     })
@@ -59,7 +59,7 @@ pub(crate) fn schema(workload: &Workload) -> Result<SchemaRef> {
     let fields = workload.columns.iter().map(|name| {
         let data_type = match *name {
             "key" | "payload" => DataType::Utf8,
-            "version" | "rowversion" => DataType::Int64,
+            "part" | "version" | "rowversion" => DataType::Int64,
             "amount" => DataType::Float64,
             "updated_at" => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
             other => bail!("no data is defined for column {other}"),
@@ -97,6 +97,9 @@ fn column(workload: &Workload, name: &str, rows: &[Row]) -> Result<ArrayRef> {
         "version" | "rowversion" => {
             Arc::new(Int64Array::from_iter_values(rows.iter().map(|r| r.version)))
         }
+        "part" => Arc::new(Int64Array::from_iter_values(
+            rows.iter().map(|row| workload.partition(row.id) as i64),
+        )),
         "amount" => Arc::new(Float64Array::from_iter_values(rows.iter().map(amount))),
         "updated_at" => Arc::new(
             TimestampMicrosecondArray::from_iter_values(rows.iter().map(updated_at))

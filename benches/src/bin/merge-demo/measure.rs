@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use arrow::record_batch::RecordBatch;
 use datafusion::prelude::SessionContext;
 use deltalake_core::operations::merge::MergeMetrics;
 use serde_json::json;
@@ -15,6 +16,7 @@ use crate::workload::Workload;
 use crate::{data, table};
 
 pub(crate) struct Report {
+    source_bytes: usize,
     elapsed: Duration,
     peak_growth: Option<u64>,
     metrics: MergeMetrics,
@@ -26,7 +28,9 @@ pub(crate) struct Report {
 /// The source is in memory and the table is open before the clock starts, as they are for a user
 /// who hands over an Arrow table. No session is given: what is measured is the default one.
 pub(crate) async fn run(workload: &Workload, mode: Mode, dir: &Path) -> Result<Report> {
-    let source = SessionContext::new().read_batches(data::source(workload)?)?;
+    let source = data::source(workload)?;
+    let source_bytes = source.iter().map(RecordBatch::get_array_memory_size).sum();
+    let source = SessionContext::new().read_batches(source)?;
     let table = table::open(dir).await?;
     let merge = table
         .merge(source, workload.on())
@@ -44,6 +48,7 @@ pub(crate) async fn run(workload: &Workload, mode: Mode, dir: &Path) -> Result<R
 
     let content = checksum::verify(workload, &table).await?;
     Ok(Report {
+        source_bytes,
         elapsed,
         peak_growth,
         metrics,
@@ -60,6 +65,7 @@ impl Report {
             "build": BUILD,
             "target_rows": workload.target_rows,
             "source_rows": self.metrics.num_source_rows,
+            "source_mb": megabytes(self.source_bytes as u64),
             "seconds": self.elapsed.as_secs_f64(),
             "peak_rss_growth_mb": self.peak_growth.map(megabytes),
             "rows_updated": self.metrics.num_target_rows_updated,

@@ -19,19 +19,26 @@ pub(crate) async fn open(dir: &Path) -> Result<DeltaTable> {
         .with_context(|| format!("the table in {} does not open", dir.display()))
 }
 
-/// Writes the target of a workload, one append per file.
+/// Writes the target of a workload: one append per file, or one of all partitions.
 pub(crate) async fn prepare(workload: &Workload, dir: &Path) -> Result<()> {
     std::fs::create_dir_all(dir)
         .with_context(|| format!("the table directory {} cannot be made", dir.display()))?;
     let mut table = open(dir).await?;
-    let rows = workload.target_rows / workload.target_files;
-    for file in 0..workload.target_files {
-        let batches = data::target(workload, file * rows..(file + 1) * rows)?;
-        table = table
-            .write(batches)
-            .with_save_mode(SaveMode::Append)
-            .await
-            .context("writing the target failed")?;
+    let appends = match workload.is_partitioned() {
+        true => 1,
+        false => workload.target_files,
+    };
+    let rows = workload.target_rows / appends;
+    for append in 0..appends {
+        let batches = data::target(workload, append * rows..(append + 1) * rows)?;
+        let mut write = table.write(batches).with_save_mode(SaveMode::Append);
+        if workload.is_partitioned() {
+            write = write.with_partition_columns(["part"]);
+        }
+        if workload.has_change_data() && append == 0 {
+            write = write.with_configuration([("delta.enableChangeDataFeed", Some("true"))]);
+        }
+        table = write.await.context("writing the target failed")?;
     }
     let files = table.get_file_uris()?.count() as u64;
     ensure!(

@@ -9,6 +9,11 @@
 //! | `mixed` | 1M, one file | 1M, 1 % newer | the everyday "update only what changed" |
 //! | `spread` | 1M, ten files | 10k, evenly spread | every file has to be rewritten for a few rows |
 //! | `selfmerge` | 300k, one file | 300k, all newer | every row is acted on, nothing can be deferred |
+//! | `mixed3m` | 3M, three files | 3M, 1 % newer | does memory grow with the rows that stay as they are? |
+//! | `untouched` | 3M, 60 files | 10k, all of one file | rows of files that are not written again |
+//! | `manyfiles` | 400k, 4,000 partitions | 4k, one for each | what a file costs |
+//! | `inserts` | 300k, one file | 1M, none matches | rows that belong to no file |
+//! | `changes` | 300k, one file, change data feed | 300k, 1 % newer | `mixed`, with the writer of change data |
 //!
 //! In all of them the newer version wins, which makes the final content closed-form as well.
 
@@ -19,7 +24,7 @@ use datafusion::prelude::{Expr, col};
 use deltalake_core::DeltaResult;
 use deltalake_core::operations::merge::MergeBuilder;
 
-/// `mixed` updates the rows whose id leaves this rest modulo 100: 1 % of all, in every row group.
+/// `mixed` and its kin update the rows whose id leaves this rest modulo 100: 1 % of all, in every row group.
 const NEWER: u64 = 37;
 
 pub(crate) struct Workload {
@@ -27,6 +32,7 @@ pub(crate) struct Workload {
     shape: Shape,
     pub(crate) columns: &'static [&'static str],
     pub(crate) target_rows: u64,
+    /// Files of the target, or its partitions where it has any.
     pub(crate) target_files: u64,
     pub(crate) source_rows: u64,
 }
@@ -37,10 +43,15 @@ enum Shape {
     Mixed,
     Spread,
     SelfMerge,
+    Untouched,
+    ManyFiles,
+    Inserts,
+    Changes,
 }
 
 const NARROW: &[&str] = &["key", "rowversion", "amount", "payload"];
 const WIDE: &[&str] = &["key", "version", "amount", "updated_at", "payload"];
+const PARTITIONED: &[&str] = &["part", "key", "version", "amount", "payload"];
 
 impl FromStr for Workload {
     type Err = Error;
@@ -79,7 +90,47 @@ impl FromStr for Workload {
                 target_files: 1,
                 source_rows: 300_000,
             },
-            _ => bail!("unknown workload {name}, expected seed, mixed, spread or selfmerge"),
+            "mixed3m" => Self {
+                name: "mixed3m",
+                shape: Shape::Mixed,
+                columns: WIDE,
+                target_rows: 3_000_000,
+                target_files: 3,
+                source_rows: 3_000_000,
+            },
+            "untouched" => Self {
+                name: "untouched",
+                shape: Shape::Untouched,
+                columns: WIDE,
+                target_rows: 3_000_000,
+                target_files: 60,
+                source_rows: 10_000,
+            },
+            "manyfiles" => Self {
+                name: "manyfiles",
+                shape: Shape::ManyFiles,
+                columns: PARTITIONED,
+                target_rows: 400_000,
+                target_files: 4_000,
+                source_rows: 4_000,
+            },
+            "inserts" => Self {
+                name: "inserts",
+                shape: Shape::Inserts,
+                columns: WIDE,
+                target_rows: 300_000,
+                target_files: 1,
+                source_rows: 1_000_000,
+            },
+            "changes" => Self {
+                name: "changes",
+                shape: Shape::Changes,
+                columns: WIDE,
+                target_rows: 300_000,
+                target_files: 1,
+                source_rows: 300_000,
+            },
+            _ => bail!("unknown workload {name}"),
         })
     }
 }
@@ -94,10 +145,31 @@ impl Workload {
         }
     }
 
+    /// The partition of a row, where the table has any.
+    pub(crate) fn partition(&self, id: u64) -> u64 {
+        id % self.target_files
+    }
+
+    pub(crate) fn is_partitioned(&self) -> bool {
+        matches!(self.shape, Shape::ManyFiles)
+    }
+
+    pub(crate) fn has_change_data(&self) -> bool {
+        matches!(self.shape, Shape::Changes)
+    }
+
+    /// Rows of the table after the MERGE, which have the ids from 0.
+    pub(crate) fn final_rows(&self) -> u64 {
+        match self.shape {
+            Shape::Inserts => self.target_rows + self.source_rows,
+            _ => self.target_rows,
+        }
+    }
+
     /// The version of every target row before the MERGE.
     pub(crate) fn target_version(&self) -> i64 {
         match self.shape {
-            Shape::Mixed => 2,
+            Shape::Mixed | Shape::Changes => 2,
             _ => 1,
         }
     }
@@ -107,7 +179,12 @@ impl Workload {
         match self.shape {
             Shape::Seed => self.target_rows - self.source_rows + n,
             Shape::Spread => n * (self.target_rows / self.source_rows) + self.spread_offset(),
-            Shape::Mixed | Shape::SelfMerge => n,
+            Shape::Inserts => self.target_rows + n,
+            Shape::Mixed
+            | Shape::SelfMerge
+            | Shape::Untouched
+            | Shape::ManyFiles
+            | Shape::Changes => n,
         }
     }
 
@@ -118,17 +195,22 @@ impl Workload {
             Shape::Spread => {
                 (id % (self.target_rows / self.source_rows) == self.spread_offset()).then_some(2)
             }
-            Shape::Mixed if id % 100 == NEWER => Some(3),
+            Shape::Mixed | Shape::Changes if id % 100 == NEWER => Some(3),
             // Older than the target, so that a row updated by mistake shows in the content.
-            Shape::Mixed => Some(1),
+            Shape::Mixed | Shape::Changes => Some(1),
             Shape::SelfMerge => Some(2),
+            Shape::Untouched | Shape::ManyFiles => (id < self.source_rows).then_some(2),
+            Shape::Inserts => (id >= self.target_rows).then_some(2),
         }
     }
 
     /// The version a row has after the MERGE.
     pub(crate) fn final_version(&self, id: u64) -> i64 {
         let source = self.source_version(id).unwrap_or(i64::MIN);
-        source.max(self.target_version())
+        match id < self.target_rows {
+            true => source.max(self.target_version()),
+            false => source,
+        }
     }
 
     fn spread_offset(&self) -> u64 {
@@ -142,7 +224,7 @@ impl Workload {
     pub(crate) fn clauses(&self, merge: MergeBuilder) -> DeltaResult<MergeBuilder> {
         let source = |name: &str| col(format!("source.{name}"));
         let newer = match self.shape {
-            Shape::Mixed => Some(col("source.version").gt(col("target.version"))),
+            Shape::Mixed | Shape::Changes => Some(col("source.version").gt(col("target.version"))),
             _ => None,
         };
         let merge = merge.when_matched_update(|update| {
@@ -155,12 +237,13 @@ impl Workload {
                 .fold(update, |update, name| update.update(*name, source(name)))
         })?;
         match self.shape {
-            Shape::Seed | Shape::Mixed => merge.when_not_matched_insert(|insert| {
-                self.columns
-                    .iter()
-                    .fold(insert, |insert, name| insert.set(*name, source(name)))
-            }),
-            Shape::Spread | Shape::SelfMerge => Ok(merge),
+            Shape::Seed | Shape::Mixed | Shape::Inserts | Shape::Changes => merge
+                .when_not_matched_insert(|insert| {
+                    self.columns
+                        .iter()
+                        .fold(insert, |insert, name| insert.set(*name, source(name)))
+                }),
+            Shape::Spread | Shape::SelfMerge | Shape::Untouched | Shape::ManyFiles => Ok(merge),
         }
     }
 }

@@ -11,6 +11,8 @@ pub(super) struct Measurement {
     pub(super) build: String,
     pub(super) target_rows: u64,
     pub(super) source_rows: u64,
+    /// Of the source in memory. It is there before the MERGE, whose join then holds a copy.
+    pub(super) source_mb: f64,
     pub(super) seconds: f64,
     pub(super) peak_rss_growth_mb: Option<f64>,
     pub(super) rows_updated: u64,
@@ -69,6 +71,7 @@ pub(super) mod tests {
             build: build.to_string(),
             target_rows: 1_000_000,
             source_rows: 1_000_000,
+            source_mb: 100.0,
             seconds,
             peak_rss_growth_mb: Some(seconds * 100.0),
             rows_updated: 10_000,

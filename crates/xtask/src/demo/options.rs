@@ -3,14 +3,25 @@
 use anyhow::{Context, Result, bail, ensure};
 
 /// Every workload of the worker, in the order in which they are run.
-const WORKLOADS: [&str; 4] = ["seed", "mixed", "spread", "selfmerge"];
+const WORKLOADS: [&str; 9] = [
+    "seed",
+    "mixed",
+    "spread",
+    "selfmerge",
+    "mixed3m",
+    "untouched",
+    "manyfiles",
+    "inserts",
+    "changes",
+];
 
 const USAGE: &str = "usage: cargo xtask demo [--json] [--baseline] [--runs N] [--workload W]...
 
   --json        print one JSON object per line instead of a table
   --baseline    also build and measure the unpatched deltalake-core
   --runs N      measure everything N times and report medians (default 3)
-  --workload W  seed, mixed, spread or selfmerge; may be repeated (default: all)";
+  --workload W  seed, mixed, spread, selfmerge, mixed3m, untouched, manyfiles, inserts or changes;
+                may be repeated (default: all)";
 
 pub(super) struct Options {
     pub(super) json: bool,

@@ -6,10 +6,11 @@ use anyhow::{Result, ensure};
 
 use super::measurement::Measurement;
 
-const HEADER: [&str; 9] = [
+const HEADER: [&str; 10] = [
     "workload",
     "build",
     "mode",
+    "source MB",
     "rows updated",
     "rows copied",
     "seconds",
@@ -61,11 +62,11 @@ fn same_content(measured: &[Measurement]) -> bool {
 }
 
 fn table(results: &[Vec<Measurement>]) -> String {
-    let rows: Vec<[String; 9]> = std::iter::once(HEADER.map(String::from))
+    let rows: Vec<[String; 10]> = std::iter::once(HEADER.map(String::from))
         .chain(results.iter().flatten().map(row))
         .collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: [usize; 9] = std::array::from_fn(|column| width(column).unwrap_or(0));
+    let widths: [usize; 10] = std::array::from_fn(|column| width(column).unwrap_or(0));
 
     let mut table = String::new();
     for row in rows {
@@ -80,11 +81,12 @@ fn table(results: &[Vec<Measurement>]) -> String {
     table
 }
 
-fn row(measurement: &Measurement) -> [String; 9] {
+fn row(measurement: &Measurement) -> [String; 10] {
     [
         measurement.workload.clone(),
         measurement.build.clone(),
         measurement.mode.clone(),
+        format!("{:.0}", measurement.source_mb),
         thousands(measurement.rows_updated),
         thousands(measurement.rows_copied),
         format!("{:.2}", measurement.seconds),

@@ -21,7 +21,11 @@ pub(super) struct Rounds<'a> {
 
 impl<'a> Rounds<'a> {
     pub(super) fn new(options: &Options, workers: &'a [Worker], target_dir: &Path) -> Result<Self> {
-        let cases: usize = workers.iter().map(|worker| worker.modes.len()).sum();
+        let cases = options.workloads.iter().flat_map(|workload| {
+            let modes = workers.iter().map(|worker| worker.modes(workload).len());
+            modes.collect::<Vec<_>>()
+        });
+        let cases: usize = cases.sum();
         Ok(Self {
             workers,
             runs: options.runs,
@@ -29,7 +33,7 @@ impl<'a> Rounds<'a> {
                 .prefix("merge-demo-tables-")
                 .tempdir_in(target_dir)?,
             started: 0,
-            total: options.workloads.len() * options.runs * cases,
+            total: options.runs * cases,
         })
     }
 
@@ -43,7 +47,7 @@ impl<'a> Rounds<'a> {
         let workers = self.workers;
         let cases: Vec<(&Worker, &str)> = workers
             .iter()
-            .flat_map(|worker| worker.modes.iter().map(move |mode| (worker, *mode)))
+            .flat_map(|worker| worker.modes(workload).iter().map(move |mode| (worker, *mode)))
             .collect();
         let mut measured = vec![Vec::new(); cases.len()];
         for _ in 0..self.runs {
@@ -66,7 +70,7 @@ impl<'a> Rounds<'a> {
         table: &Path,
     ) -> Result<Measurement> {
         self.started += 1;
-        let progress = format!("[{:>2}/{}]", self.started, self.total);
+        let progress = format!("[{:>3}/{}]", self.started, self.total);
         eprint!("{progress} {workload}, {} {mode}: ", worker.build);
 
         let copy = self.dir.path().join("copy");

@@ -39,8 +39,8 @@ pub enum MergeError {
 
     /// The join, or something below it, holds what does not fit in the memory pool.
     #[error(
-        "MERGE needs more memory than the session's memory pool grants: {source}. Raise the pool \
-         (max_spill_size in Python), or merge less at once"
+        "MERGE needs more memory than the session's memory pool grants: {source}; raise the pool \
+         (its size in Rust, max_spill_size in Python), or merge less at once"
     )]
     Memory {
         /// Which consumer was refused what.
@@ -50,15 +50,16 @@ pub enum MergeError {
 
     /// A partition did not run to its end.
     #[error(
-        "MERGE ended before all of its partitions had written their rows. Nothing was committed"
+        "a partition of MERGE failed or was dropped before it had emitted all of its rows, so \
+         nothing was committed; its own error, if any, names the cause"
     )]
     Incomplete,
 
     /// A join without an equality holds one side in memory, which does not fit.
     #[error(
         "the merge predicate has no equality between source and target, so that one of them has \
-         to fit in the session's memory pool, and does not. Give the predicate an equality, or \
-         raise the pool (max_spill_size in Python)"
+         to fit in the session's memory pool, and does not; add an equality, or raise the pool \
+         (its size in Rust, max_spill_size in Python)"
     )]
     BuildSideTooLarge,
 

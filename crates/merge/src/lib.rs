@@ -1,7 +1,7 @@
 //! Operators that make MERGE on Delta Lake fit in memory.
 //!
-//! The patched `deltalake-core` plans MERGE as a full join of source and target, classes every row
-//! that leaves it, and hands the rest to the operators here:
+//! The patched `deltalake-core` plans MERGE as a full join of source and target and classes every
+//! row that leaves it. What becomes of these rows is decided here:
 //!
 //! ```text
 //!        source                     target

@@ -1,8 +1,8 @@
 //! MERGE under memory limits never hangs.
 //!
 //! With a limit, repartitioning spills, and before this project two of its tasks could wait for
-//! each other for ever (apache/datafusion issue 24883, delta-rs issue 4614). It took chance: so
-//! there are many runs, each in a process of its own, which is killed when its time is up.
+//! each other for ever (apache/datafusion issue 24883, delta-rs issue 4614). It happened by chance:
+//! so there are many runs, each in a process of its own, which is killed when its time is up.
 //!
 //! A MERGE that gets too little memory may fail, if it says who was refused and what helps.
 

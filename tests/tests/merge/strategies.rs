@@ -202,6 +202,30 @@ fn a_limited_pool_has_no_repartitioning_of_many_inputs() {
     }
 }
 
+/// The writer's repartitioning has one task as well, and the barrier it asks is the one that ran.
+#[tokio::test]
+async fn a_partitioned_table_in_a_limited_pool() {
+    let upsert = upsert().clauses;
+    let insert = vec![Clause::NotMatchedInsert(None, set_all())];
+    for (clauses, unique) in [(insert, false), (upsert.clone(), true), (upsert, false)] {
+        for change_data in [false, true] {
+            let part = |id: i64| Row::new(id, id).with_part(&format!("p{}", id % 4));
+            let target = (0..100).map(part).collect();
+            let source = (90..120).map(part).collect();
+            let mut case = Case::new(target, source, MergeSpec::on_id(clauses.clone()));
+            case.layout.partitioned = true;
+            case.layout.change_data = change_data;
+            case.session.target_partitions = 4;
+            case.session.pool = Pool::Fair(64 << 20);
+            case.options.unique_source_keys = unique.then(|| vec!["id"]);
+            match check(&case).await {
+                Ended::Merged(metrics) => assert_eq!(metrics.num_target_rows_inserted, 20),
+                ended => panic!("{ended:?}"),
+            }
+        }
+    }
+}
+
 /// A nested-loop join without room would start over, read a stream twice and lose rows.
 #[tokio::test]
 async fn a_range_in_a_small_pool_is_right_or_refused() {
@@ -295,7 +319,7 @@ async fn encoded_partition_values_are_not_doubled() {
 #[tokio::test]
 async fn all_strategies_agree() {
     let mut ran = [0; 3];
-    for seed in 0..24_i64 {
+    for seed in 0..12_i64 {
         let target = (0..200)
             .map(|id| Row::new(id, (id * 7 + seed) % 11).with_part(&format!("p{}", id % 3)))
             .collect::<Vec<_>>();
@@ -350,5 +374,5 @@ async fn all_strategies_agree() {
         }
         assert!(counts.iter().all(|count| *count == counts[0]), "{counts:?}");
     }
-    assert_eq!(ran, [24; 3]);
+    assert_eq!(ran, [12; 3]);
 }

@@ -42,11 +42,7 @@ impl Held {
         *self = Self::default();
     }
 
-    pub(super) fn any_free(&self) -> bool {
-        self.free > 0
-    }
-
     pub(super) fn worth_a_sweep(&self) -> bool {
-        self.any_free() && 2 * self.free >= self.rows
+        self.free > 0 && 2 * self.free >= self.rows
     }
 }

@@ -4,8 +4,8 @@
 //!            ┌──────────────────────── Read ────────────────────────┐
 //!   input ──►│ slice ──► which files does it open, which are closed │
 //!            │    ├─ open, or inserted ─────────────────────────────┼──► emitter ──► out
-//!            │    ├─ closed ──► DeferredRows ── swept when enough ──┼──►    ▲
-//!            │    └─ source alone, not inserted ──► dropped  opened │       │
+//!            │    ├─ closed ──► DeferredRows ── once half opened ───┼──►    ▲
+//!            │    └─ source alone, not inserted ──► dropped         │       │
 //!            └─────────────────────────┬────────────────────────────┘       │
 //!                                      │ input ended                        │
 //!                                    Meet  wait for the other partitions    │
@@ -22,6 +22,7 @@ use arrow::buffer::BooleanBuffer;
 use datafusion::common::{Result, assert_eq_or_internal_err};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::EmptyRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, stream};
 
@@ -117,6 +118,9 @@ impl BarrierStream {
         } else {
             let batch = self.input.next().await.transpose();
             let Some(batch) = batch.map_err(explain_memory)? else {
+                // What is below, the join with what it holds, is not kept while others are waited
+                // for.
+                self.input = Box::pin(EmptyRecordBatchStream::new(self.input.schema()));
                 return Ok(false);
             };
             self.router.rows.read += batch.num_rows();
@@ -140,7 +144,7 @@ impl BarrierStream {
             self.held.open(*file);
         }
         let granted = self.deferred.try_settle();
-        if self.held.worth_a_sweep() || (!granted && self.held.any_free()) {
+        if self.held.worth_a_sweep() {
             self.deferred.begin_sweep()?;
             self.sweeping = true;
         } else if !granted {

@@ -1,7 +1,7 @@
 //! Rows whose fate is not known yet.
 //!
 //! The duplicate check and the barrier hold rows back until they know whether these belong in the
-//! result. This is the one place that holds payload, so it is the one place that bounds it.
+//! result. Whatever is more than a batch waits here, so this is the place that bounds it.
 //!
 //! ```text
 //!   push(batch, mask)
@@ -22,8 +22,8 @@
 //! # Limits
 //!
 //! Rows are held in memory while the session's memory pool grants the reservation and all
-//! partitions of the MERGE together stay within the limit, [`DEFAULT_DEFERRED_ROWS_MEMORY_LIMIT`]
-//! or the user's. Past either, everything held is written to disk and the reservation is given
+//! partitions of the MERGE together stay within the limit: the user's, else
+//! [`DEFAULT_DEFERRED_ROWS_MEMORY_LIMIT`] where the pool has none of its own. Past either, everything held is written to disk and the reservation is given
 //! back. What a push adds is reserved right after it is compacted, so that the exact size is
 //! known: one batch at most is unreserved, for an instant.
 //!

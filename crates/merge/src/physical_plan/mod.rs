@@ -20,8 +20,8 @@ mod repartition;
 
 use std::sync::Arc;
 
-use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{JoinType, Result};
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
 use datafusion::physical_expr::expressions::Column;
@@ -90,7 +90,8 @@ pub fn finish_write(
     if !is_limited(context.memory_pool().as_ref()) || !plan.exists(|node| Ok(is_merge(node)))? {
         return Ok(plan);
     }
-    Ok(repartition::single_input(repartition)?.unwrap_or(plan))
+    // What is below has been handed out already, and is asked for what it has measured: it stays.
+    Ok(repartition::coalesced(repartition)?.unwrap_or(plan))
 }
 
 fn is_merge(node: &Arc<dyn ExecutionPlan>) -> bool {
@@ -150,6 +151,10 @@ fn with_build_sides_read_once(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Ex
         let Some(join) = node.downcast_ref::<NestedLoopJoinExec>() else {
             return Ok(Transformed::no(node));
         };
+        // MERGE plans no other; joins in the user's source are not its business.
+        if *join.join_type() != JoinType::Full {
+            return Ok(Transformed::no(node));
+        }
         let left = Arc::new(ReadOnceExec::new(Arc::clone(join.left())));
         let children = vec![left as _, Arc::clone(join.right())];
         let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);

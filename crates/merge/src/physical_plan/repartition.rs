@@ -32,18 +32,33 @@ pub(super) fn with_single_inputs(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn
         let Some(repartition) = node.downcast_ref::<RepartitionExec>() else {
             return Ok(Transformed::no(node));
         };
-        Ok(match single_input(repartition)? {
-            Some(repartition) => Transformed::yes(repartition),
-            None => Transformed::no(node),
-        })
+        if repartition.input().output_partitioning().partition_count() == 1 {
+            return Ok(Transformed::no(node));
+        }
+        Ok(Transformed::yes(single_input(repartition)?))
     })?;
     Ok(plan.data)
 }
 
-/// `repartition` on one input partition, or `None` if it has no more.
-pub(super) fn single_input(
-    repartition: &RepartitionExec,
-) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+/// `repartition`, of several input partitions, on one.
+fn single_input(repartition: &RepartitionExec) -> Result<Arc<dyn ExecutionPlan>> {
+    let input = Arc::clone(repartition.input());
+    let input = match repartition.preserve_order() {
+        true => input,
+        false => without_lowest_round_robin(input)?,
+    };
+    let mut single = RepartitionExec::try_new(input, repartition.partitioning().clone())?;
+    if repartition.preserve_order() {
+        single = single.with_preserve_order();
+    }
+    Ok(match coalesced(&single)? {
+        Some(coalesced) => coalesced,
+        None => Arc::new(single),
+    })
+}
+
+/// `repartition` with its input partitions coalesced, or `None` if it has one.
+pub(super) fn coalesced(repartition: &RepartitionExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let input = repartition.input();
     if input.output_partitioning().partition_count() == 1 {
         return Ok(None);
@@ -54,23 +69,15 @@ pub(super) fn single_input(
     };
     let single: Arc<dyn ExecutionPlan> = match ordering {
         Some(ordering) => Arc::new(SortPreservingMergeExec::new(ordering, Arc::clone(input))),
-        None => {
-            let input = without_round_robin(Arc::clone(input))?;
-            match input.output_partitioning().partition_count() {
-                1 => input,
-                _ => Arc::new(CoalescePartitionsExec::new(input)),
-            }
-        }
+        None => Arc::new(CoalescePartitionsExec::new(Arc::clone(input))),
     };
     let partitioning = repartition.partitioning().clone();
-    Ok(Some(Arc::new(RepartitionExec::try_new(
-        single,
-        partitioning,
-    )?)))
+    let repartition = RepartitionExec::try_new(single, partitioning)?;
+    Ok(Some(Arc::new(repartition)))
 }
 
 /// `plan` without the round-robin that made the partitions it has now, if one did.
-fn without_round_robin(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+fn without_lowest_round_robin(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     if let Some(repartition) = plan.downcast_ref::<RepartitionExec>() {
         return Ok(match repartition.partitioning() {
             Partitioning::RoundRobinBatch(_) => Arc::clone(repartition.input()),
@@ -85,7 +92,7 @@ fn without_round_robin(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Execution
     if child.output_partitioning().partition_count() != partitions {
         return Ok(plan);
     }
-    let child = without_round_robin(Arc::clone(child))?;
+    let child = without_lowest_round_robin(Arc::clone(child))?;
     match child.output_partitioning().partition_count() == partitions {
         true => Ok(plan),
         false => with_input(plan, child),

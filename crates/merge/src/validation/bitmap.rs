@@ -12,6 +12,7 @@
 //!                                        acted on
 //! ```
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use arrow::array::{Array, BooleanArray, RecordBatch};
@@ -36,6 +37,8 @@ use crate::slices::slices;
 pub(super) struct BitmapValidator {
     input: SendableRecordBatchStream,
     batch_size: usize,
+    /// Slices of the last batch that have not been checked.
+    slices: VecDeque<RecordBatch>,
     checker: Checker,
     deferred: DeferredRows,
 }
@@ -82,8 +85,16 @@ impl BitmapValidator {
         Self {
             input,
             batch_size,
+            slices: VecDeque::new(),
             checker,
             deferred,
+        }
+    }
+
+    async fn check_slice(&mut self) -> Result<()> {
+        match self.slices.pop_front() {
+            Some(slice) => self.checker.check(slice, &mut self.deferred).await,
+            None => Ok(()),
         }
     }
 
@@ -109,14 +120,14 @@ impl Phase {
                 return Ok(Some((batch, self)));
             }
             self = match self {
+                Self::Check(mut validator) if !validator.slices.is_empty() => {
+                    validator.check_slice().await?;
+                    Self::Check(validator)
+                }
                 Self::Check(mut validator) => match validator.input.next().await.transpose()? {
                     Some(batch) => {
-                        for slice in slices(batch, validator.batch_size) {
-                            let BitmapValidator {
-                                checker, deferred, ..
-                            } = &mut *validator;
-                            checker.check(slice, deferred).await?;
-                        }
+                        let slices = slices(batch, validator.batch_size);
+                        validator.slices.extend(slices);
                         Self::Check(validator)
                     }
                     None => {

@@ -23,11 +23,11 @@ use crate::metrics::OperatorMetrics;
 
 /// Checks that at most one source row acts on a target row, and passes each target row once.
 ///
-/// Input and output have the same columns. Rows that are no match pass as they come; so does the
-/// match that acts on its target row. A match that no clause acts on waits: until the next match
-/// where all matches of a target row come one after the other, until the input ends elsewhere.
-/// Which of the two is sound is decided by [`finish`](crate::physical_plan::finish). The order of
-/// the rows is not kept.
+/// Input and output have the same columns; the order of the rows is not kept. Rows that are no
+/// match pass as they come, and so does the match that acts on its target row. A match that no
+/// clause acts on waits. With the streaming strategy, where all matches of a target row come one
+/// after the other, it waits for the next match; with bitmaps, for the end of the input.
+/// [`finish`](crate::physical_plan::finish) decides which of the two is sound.
 ///
 /// # Errors
 ///

@@ -1,9 +1,15 @@
 //! How the check is done, as the plan below it allows.
+//!
+//! A hash join takes its probe side row by row, a sort-merge join its streamed side: all matches of
+//! a row leave before those of the next row of that partition, and rows that match nothing only
+//! lie between them or at the end. So where that side is the target, the matches of a target row
+//! are neighbours. Operators that keep order and partition keep them so.
 
 use std::fmt;
 use std::sync::Arc;
 
-use datafusion::common::{JoinSide, JoinType, Result};
+use datafusion::common::stats::Precision;
+use datafusion::common::{JoinSide, JoinType, Result, Statistics};
 use datafusion::physical_expr::Partitioning;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coop::CooperativeExec;
@@ -85,10 +91,9 @@ impl fmt::Display for Strategy {
     }
 }
 
-/// The child whose rows leave `node` in their order and in their partition, if there is one.
+/// The child of `node`, if its rows leave in their order and in their partition.
 ///
-/// A round-robin of one partition is none, but is not needed either: see
-/// [`without_round_robin`].
+/// A round-robin does not keep them; it counts because [`without_round_robin`] takes it out.
 fn order_preserving_child(node: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
     let preserves = node.is::<ProjectionExec>()
         || node.is::<FilterExec>()
@@ -120,9 +125,11 @@ pub(crate) fn without_round_robin(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dy
 /// `plan` with a hash join that streams the target, if the planner made it hold the target although
 /// that is no smaller than the source.
 ///
-/// The planner compares bytes, those of the target's compressed files with those of a source in
-/// memory. Rows tell better which side is larger, and to stream the target spares the bitmaps and
-/// the rows that wait. A target so small that all partitions hold it together stays as it is.
+/// The planner compares bytes: those of the target's files, compressed, with those of a source in
+/// memory. Where the source has no more rows and not many times the bytes, to stream the target
+/// spares the bitmaps and the rows that wait. The number of source rows has to be known, not
+/// estimated, since the join holds them then. A target so small that all partitions hold it
+/// together stays as it is.
 pub(crate) fn with_target_streaming(
     plan: Arc<dyn ExecutionPlan>,
     target_column: &str,
@@ -143,19 +150,27 @@ pub(crate) fn with_target_streaming(
     if !holds_target {
         return Ok(plan);
     }
-    match (num_rows(join.left())?, num_rows(join.right())?) {
-        (Some(target), Some(source)) if target >= source => {
-            join.swap_inputs(PartitionMode::Partitioned)
-        }
-        _ => Ok(plan),
+    let (target, source) = (statistics(join.left())?, statistics(join.right())?);
+    let fewer_rows = match (target.num_rows.get_value(), &source.num_rows) {
+        (Some(target), Precision::Exact(source)) => source <= target,
+        _ => false,
+    };
+    let target_bytes = target.total_byte_size.get_value().copied();
+    let as_wide = match (target_bytes, source.total_byte_size.get_value()) {
+        (Some(target), Some(source)) => *source / COMPRESSION <= target,
+        _ => false,
+    };
+    match fewer_rows && as_wide {
+        true => join.swap_inputs(PartitionMode::Partitioned),
+        false => Ok(plan),
     }
 }
 
-/// Rows of `plan`, as far as they are known or estimated.
-fn num_rows(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<usize>> {
-    let context = StatisticsContext::new();
-    let statistics = context.compute(plan.as_ref(), &StatisticsArgs::new())?;
-    Ok(statistics.num_rows.get_value().copied())
+/// How many times smaller than in memory the target may be in its files.
+const COMPRESSION: usize = 8;
+
+fn statistics(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<Statistics>> {
+    StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new())
 }
 
 /// The side that has a column `target_column`, if only one has.

@@ -1,6 +1,6 @@
 //! The check where all matches of a target row come one after the other.
 //!
-//! That is so directly above a join that streams the target: see [`crate::physical_plan`]. Only rows
+//! That is so directly above a join that streams the target: see [`super::strategy`]. Only rows
 //! that are no match may lie between. So it is enough to know the last match:
 //!
 //! ```text
@@ -17,6 +17,7 @@
 //! last of its batch, the batch waits for the next match, as it is: one batch, as every operator
 //! has one in hand.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use arrow::array::{Array, BooleanArray, RecordBatch};
@@ -67,6 +68,8 @@ pub(super) struct StreamingValidator {
     input: SendableRecordBatchStream,
     columns: MatchColumns,
     batch_size: usize,
+    /// Slices of the last batch that have not been checked.
+    slices: VecDeque<RecordBatch>,
     last: Option<LastMatch>,
     waiting: Option<Checked>,
     emitter: Emitter,
@@ -93,6 +96,7 @@ impl StreamingValidator {
             input,
             columns,
             batch_size,
+            slices: VecDeque::new(),
             last: None,
             waiting: None,
             emitter,
@@ -117,18 +121,18 @@ impl StreamingValidator {
                 self.metrics.baseline.record_output(batch.num_rows());
                 return Ok(Some(batch));
             }
+            if let Some(slice) = self.slices.pop_front() {
+                let time = self.metrics.baseline.elapsed_compute().clone();
+                let _timer = time.timer();
+                self.check(slice)?;
+                self.metrics.peak_memory.set_max(self.emitter.memory());
+                continue;
+            }
             if self.ended {
                 return Ok(None);
             }
             match self.input.next().await.transpose()? {
-                Some(batch) => {
-                    let time = self.metrics.baseline.elapsed_compute().clone();
-                    let _timer = time.timer();
-                    for slice in slices(batch, self.batch_size) {
-                        self.check(slice)?;
-                    }
-                    self.metrics.peak_memory.set_max(self.emitter.memory());
-                }
+                Some(batch) => self.slices.extend(slices(batch, self.batch_size)),
                 None => {
                     self.ended = true;
                     self.release_waiting()?;

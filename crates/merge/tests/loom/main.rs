@@ -1,4 +1,4 @@
-//! The rendezvous of the barrier under every interleaving of its partitions, by loom.
+//! The rendezvous of the barrier under the interleavings of its partitions, by loom.
 //!
 //! A lost wake-up shows as a deadlock, which loom reports.
 
@@ -24,11 +24,12 @@ fn wait(seat: &mut Seat) -> Outcome {
     block_on(poll_fn(|context| seat.poll_met(context)))
 }
 
-/// Runs `partitions` on a thread each, in every interleaving, and then `check`.
+/// Runs `partitions` on a thread each, in every interleaving with up to three
+/// preemptions, and then `check`.
 fn model(partitions: &[fn(Seat) -> Option<Outcome>], check: fn(&Rendezvous, &[Option<Outcome>])) {
     let partitions = partitions.to_vec();
     let mut builder = loom::model::Builder::new();
-    // Three threads in every order would take hours; more preemptions have found nothing more.
+    // Without a bound three threads take hours.
     builder.preemption_bound = Some(3);
     builder.check(move || {
         let rendezvous = Rendezvous::new(partitions.len());

@@ -381,7 +381,7 @@ fn an_error_in_one_partition_ends_the_others_and_refuses_the_commit() {
         let error = second.unwrap_err().to_string();
         assert!(error.contains("the join has failed"), "{error}");
         let error = changed_files(&plan).unwrap_err().to_string();
-        assert!(error.contains("Nothing was committed"), "{error}");
+        assert!(error.contains("nothing was committed"), "{error}");
         drop(plan);
         session.assert_released();
     });

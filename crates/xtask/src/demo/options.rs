@@ -18,7 +18,8 @@ const WORKLOADS: [&str; 9] = [
 const USAGE: &str = "usage: cargo xtask demo [--json] [--baseline] [--runs N] [--workload W]...
 
   --json        print one JSON object per line instead of a table
-  --baseline    also build and measure the unpatched deltalake-core
+  --baseline    also build and measure the unpatched deltalake-core (not mixed3m: it would need
+                more memory than most machines have)
   --runs N      measure everything N times and report medians (default 3)
   --workload W  seed, mixed, spread, selfmerge, mixed3m, untouched, manyfiles, inserts or changes;
                 may be repeated (default: all)";

@@ -1,7 +1,8 @@
 //! Which way the check for duplicates goes in a real MERGE, and that all ways lead to one table.
 
+use std::cell::RefCell;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::LazyLock;
 
 use merge_tests::check::{Case, Ended, check};
 use merge_tests::limit::within_limit;
@@ -13,18 +14,21 @@ use merge_tests::source::{End, in_memory, streamed};
 use merge_tests::spec::{Clause, Condition, MergeSpec, Term, set_all, source_is_newer};
 use merge_tests::table::{Layout, TestTable};
 use tracing::Level;
-use tracing::subscriber::with_default;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt;
+use tracing_subscriber::prelude::*;
 
-/// What was logged so far.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+thread_local! {
+    /// What MERGE has logged on this thread.
+    static LOG: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Writes to the log of its thread.
+struct Log;
 
 impl io::Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0
-            .lock()
-            .expect("no panic while it is held")
-            .extend(bytes);
+        LOG.with_borrow_mut(|log| log.extend(bytes));
         Ok(bytes.len())
     }
 
@@ -33,41 +37,41 @@ impl io::Write for Log {
     }
 }
 
-/// Runs the case and returns the plan that was logged.
+/// One subscriber for all threads: what is logged where is decided once, and for all of them.
+static SUBSCRIBER: LazyLock<()> = LazyLock::new(|| {
+    let of_merge = Targets::new().with_target("deltalake_merge", Level::DEBUG);
+    let layer = fmt::layer().with_ansi(false).with_writer(|| Log);
+    tracing_subscriber::registry()
+        .with(layer.with_filter(of_merge))
+        .init();
+});
+
+/// Runs the case on this thread and returns the plan that was logged.
 fn plan_of(case: &Case) -> String {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(Level::DEBUG)
-        .with_ansi(false)
-        .with_writer(move || writer.clone())
-        .finish();
+    LazyLock::force(&SUBSCRIBER);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .expect("a runtime");
-    with_default(subscriber, || {
-        runtime.block_on(async {
-            let table = TestTable::create(&case.layout, &case.target).await;
-            let session = TestSession::new(&case.session);
-            let source = match case.options.streaming {
-                true => {
-                    let ends = vec![End::Complete; case.source_partitions];
-                    streamed(&case.source, &ends, case.source_batch_rows)
-                }
-                false => in_memory(&case.source, case.source_partitions, case.source_batch_rows),
-            };
-            let (spec, options) = (&case.spec, &case.options);
-            let merge = merge(table.open().await, source, &session, spec, options);
-            let merge = merge.expect("a valid merge");
-            within_limit("the merge", merge).await.expect("a merge");
-        });
+    LOG.take();
+    runtime.block_on(async {
+        let table = TestTable::create(&case.layout, &case.target).await;
+        let session = TestSession::new(&case.session);
+        let source = match case.options.streaming {
+            true => {
+                let ends = vec![End::Complete; case.source_partitions];
+                streamed(&case.source, &ends, case.source_batch_rows)
+            }
+            false => in_memory(&case.source, case.source_partitions, case.source_batch_rows),
+        };
+        let (spec, options) = (&case.spec, &case.options);
+        let merge = merge(table.open().await, source, &session, spec, options);
+        let merge = merge.expect("a valid merge");
+        within_limit("the merge", merge).await.expect("a merge");
     });
-    let log = log.0.lock().expect("no panic while it is held");
-    let log = String::from_utf8_lossy(&log).into_owned();
+    let log = String::from_utf8_lossy(&LOG.take()).into_owned();
     let plan = log.split_once("MERGE runs this plan").expect("a plan").1;
-    let end = plan.find("\n20").unwrap_or(plan.len());
-    plan[..end].to_owned()
+    plan.to_owned()
 }
 
 fn rows(number: i64) -> Vec<Row> {

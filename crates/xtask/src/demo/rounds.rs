@@ -47,7 +47,12 @@ impl<'a> Rounds<'a> {
         let workers = self.workers;
         let cases: Vec<(&Worker, &str)> = workers
             .iter()
-            .flat_map(|worker| worker.modes(workload).iter().map(move |mode| (worker, *mode)))
+            .flat_map(|worker| {
+                worker
+                    .modes(workload)
+                    .iter()
+                    .map(move |mode| (worker, *mode))
+            })
             .collect();
         let mut measured = vec![Vec::new(); cases.len()];
         for _ in 0..self.runs {

@@ -28,7 +28,9 @@ use super::with_input;
 
 /// `plan` with one input partition for each `RepartitionExec`.
 pub(super) fn with_single_inputs(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    let plan = plan.transform_up(|node| {
+    // From the top down: a round-robin has gone with the repartitioning above it before its own inputs
+    // would be coalesced, and what lies between keeps the partitions of the scan.
+    let plan = plan.transform_down(|node| {
         let Some(repartition) = node.downcast_ref::<RepartitionExec>() else {
             return Ok(Transformed::no(node));
         };

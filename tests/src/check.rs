@@ -138,7 +138,7 @@ impl<'a> Run<'a> {
             ("files removed", merged.rewritten_files),
         ];
         self.same("metrics", &expected, &found);
-        self.compare_memory(metrics);
+        self.compare_memory(metrics, merged);
 
         let version = self.table.version().await;
         let commits = u64::from(!merged.changes.is_empty());
@@ -149,12 +149,26 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The runs that must spill did, and nothing was checked where nothing has to be.
-    fn compare_memory(&self, metrics: &MergeMetrics) {
+    /// The runs that must defer and spill did, and nothing was checked where nothing has to be.
+    fn compare_memory(&self, metrics: &MergeMetrics, merged: &Merged) {
         let validated =
             self.case.spec.rewrites_files() && self.case.options.unique_source_keys.is_none();
         if !validated {
             self.same("rows checked", &0, &metrics.num_rows_checked);
+        }
+        // Only a hash join can stream the target. It takes an equality, and is taken by one partition
+        // whether wanted or not.
+        let SessionSpec {
+            hash_join,
+            target_partitions,
+            ..
+        } = self.case.session;
+        let bitmaps = self.case.spec.keys.is_empty() || (!hash_join && target_partitions > 1);
+        if validated && bitmaps && merged.noop_rows > metrics.num_rows_deferred {
+            self.fail(&format!(
+                "{} rows with no-ops alone were copied, fewer were deferred: {metrics:#?}",
+                merged.noop_rows
+            ));
         }
         let must_spill = self.case.options.deferred_rows_memory_limit == Some(0)
             && metrics.num_rows_deferred > 0;

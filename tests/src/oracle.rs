@@ -37,6 +37,8 @@ pub struct Merged {
     pub rewritten_files: usize,
     /// Matched pairs that no clause acts on.
     pub noop_pairs: usize,
+    /// Of the copied rows those with matches, all of which are no-ops.
+    pub noop_rows: usize,
     pub changes: Vec<Change>,
 }
 
@@ -45,6 +47,7 @@ pub fn merge(target: &[Vec<Row>], source: &[Row], spec: &MergeSpec) -> Outcome {
     let mut merged = Merged::default();
     for file in target {
         let mut unchanged = 0;
+        let noop_rows = merged.noop_rows;
         for row in file {
             match fate(row, source, spec, &mut merged) {
                 Fate::DuplicateMatch => return Outcome::DuplicateMatch,
@@ -67,6 +70,8 @@ pub fn merge(target: &[Vec<Row>], source: &[Row], spec: &MergeSpec) -> Outcome {
         if unchanged < file.len() {
             merged.copied += unchanged;
             merged.rewritten_files += 1;
+        } else {
+            merged.noop_rows = noop_rows;
         }
     }
     insert_unmatched(target, source, spec, &mut merged);
@@ -98,7 +103,10 @@ fn fate(row: &Row, source: &[Row], spec: &MergeSpec, merged: &mut Merged) -> Fat
     }
     match (actions.len(), unconditional_deletes) {
         (0, 0) if matches == 0 => by_source(row, spec),
-        (0, 0) => Fate::Stays,
+        (0, 0) => {
+            merged.noop_rows += 1;
+            Fate::Stays
+        }
         (0, _) => Fate::Deleted,
         (1, 0) => actions.remove(0),
         _ => Fate::DuplicateMatch,

@@ -39,7 +39,7 @@ pub struct SessionSpec {
     pub pool: Pool,
     pub disk: Disk,
     /// Without hash joins the check for duplicates has to use bitmaps: the sort-merge join of a
-    /// MERGE streams the source.
+    /// MERGE streams the source. In one partition DataFusion takes a hash join all the same.
     pub hash_join: bool,
 }
 

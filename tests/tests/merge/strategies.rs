@@ -323,7 +323,7 @@ async fn encoded_partition_values_are_not_doubled() {
 #[tokio::test]
 async fn all_strategies_agree() {
     let mut ran = [0; 3];
-    for seed in 0..12_i64 {
+    for seed in 0..24_i64 {
         let target = (0..200)
             .map(|id| Row::new(id, (id * 7 + seed) % 11).with_part(&format!("p{}", id % 3)))
             .collect::<Vec<_>>();
@@ -378,5 +378,5 @@ async fn all_strategies_agree() {
         }
         assert!(counts.iter().all(|count| *count == counts[0]), "{counts:?}");
     }
-    assert_eq!(ran, [12; 3]);
+    assert_eq!(ran, [24; 3]);
 }

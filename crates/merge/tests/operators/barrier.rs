@@ -22,7 +22,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use proptest::prelude::*;
 
 use crate::matches::path;
-use crate::session::{Pool, Session, Settings, totals, with_time_limit};
+use crate::session::{Pool, Session, Settings, settings, totals, with_time_limit};
 
 const FILE: &str = "file";
 
@@ -165,22 +165,6 @@ fn rows() -> impl Strategy<Value = Vec<Row>> {
         prop::collection::vec(row(300, 30), 0..800),
         prop::collection::vec(row(3, 2), 0..200),
     ]
-}
-
-fn settings() -> impl Strategy<Value = Settings> {
-    let pool = prop_oneof![
-        Just(Pool::Unbounded),
-        (256_usize..100_000).prop_map(Pool::Greedy),
-        (256_usize..100_000).prop_map(Pool::Fair),
-    ];
-    let limit = prop_oneof![Just(None), Just(Some(0)), (1_usize..100_000).prop_map(Some)];
-    let batch_size = prop_oneof![Just(8192), 1_usize..100];
-    (pool, limit, batch_size).prop_map(|(pool, limit, batch_size)| Settings {
-        pool,
-        limit,
-        batch_size,
-        ..Settings::default()
-    })
 }
 
 proptest! {

@@ -4,7 +4,7 @@ use deltalake_merge::columns::MatchClass;
 use proptest::prelude::*;
 
 use crate::matches::{Expected, Row, assert_passed, ids, oracle};
-use crate::session::{Pool, Session, Settings, partition, totals, with_time_limit};
+use crate::session::{Pool, Session, partition, settings, totals, with_time_limit};
 
 fn class() -> impl Strategy<Value = MatchClass> {
     prop_oneof![
@@ -56,22 +56,6 @@ fn rows() -> impl Strategy<Value = Vec<Row>> {
             class,
         })
         .collect()
-    })
-}
-
-fn settings() -> impl Strategy<Value = Settings> {
-    let pool = prop_oneof![
-        Just(Pool::Unbounded),
-        (256_usize..100_000).prop_map(Pool::Greedy),
-        (256_usize..100_000).prop_map(Pool::Fair),
-    ];
-    let limit = prop_oneof![Just(None), Just(Some(0)), (1_usize..200_000).prop_map(Some),];
-    let batch_size = prop_oneof![Just(8192), 1_usize..100];
-    (pool, limit, batch_size).prop_map(|(pool, limit, batch_size)| Settings {
-        pool,
-        limit,
-        batch_size,
-        ..Settings::default()
     })
 }
 

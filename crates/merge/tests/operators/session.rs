@@ -19,6 +19,7 @@ use deltalake_merge::physical_plan::finish;
 use deltalake_merge::validation::MergeValidationExec;
 use deltalake_merge::{MergeOptions, MergeTotals};
 use futures::TryStreamExt;
+use proptest::prelude::*;
 use tempfile::TempDir;
 
 use crate::matches::{self, FILE, ORDINAL, Row};
@@ -49,6 +50,23 @@ impl Default for Settings {
             disk: true,
         }
     }
+}
+
+/// Any memory, down to where not one row fits, any limit and any batch size.
+pub fn settings() -> impl Strategy<Value = Settings> {
+    let pool = prop_oneof![
+        Just(Pool::Unbounded),
+        (256_usize..100_000).prop_map(Pool::Greedy),
+        (256_usize..100_000).prop_map(Pool::Fair),
+    ];
+    let limit = prop_oneof![Just(None), Just(Some(0)), (1_usize..200_000).prop_map(Some),];
+    let batch_size = prop_oneof![Just(8192), 1_usize..100];
+    (pool, limit, batch_size).prop_map(|(pool, limit, batch_size)| Settings {
+        pool,
+        limit,
+        batch_size,
+        ..Settings::default()
+    })
 }
 
 pub struct Session {

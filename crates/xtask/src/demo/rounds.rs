@@ -39,10 +39,10 @@ impl<'a> Rounds<'a> {
 
     /// Measures a workload in every mode of every build.
     pub(super) fn measure(&mut self, workload: &str) -> Result<Vec<Measurement>> {
-        let table = self.dir.path().join(workload);
+        let dir = self.dir.path().join(workload);
         eprintln!("{workload}: writing the target table");
         let writer = self.workers.last().context("there is no worker")?;
-        writer.prepare(workload, &table)?;
+        writer.prepare(workload, &dir.join("table"))?;
 
         let workers = self.workers;
         let cases: Vec<(&Worker, &str)> = workers
@@ -57,31 +57,36 @@ impl<'a> Rounds<'a> {
         let mut measured = vec![Vec::new(); cases.len()];
         for _ in 0..self.runs {
             for (case, measured) in cases.iter().zip(&mut measured) {
-                measured.push(self.measure_once(workload, *case, &table)?);
+                measured.push(self.measure_once(workload, *case, &dir)?);
             }
         }
-        fs::remove_dir_all(&table)?;
+        fs::remove_dir_all(&dir)?;
         measured
             .iter()
             .map(|runs| Measurement::median(runs))
             .collect()
     }
 
-    /// One process on a copy of the table.
+    /// One process on a copy of the table in `dir`.
+    ///
+    /// The copy stays until the workload is through, and is on disk before the process starts: for a
+    /// minute after files were deleted ext4 looks long for the inode of a new one, and what one
+    /// process has left to be written would slow the next.
     fn measure_once(
         &mut self,
         workload: &str,
         (worker, mode): (&Worker, &str),
-        table: &Path,
+        dir: &Path,
     ) -> Result<Measurement> {
         self.started += 1;
         let progress = format!("[{:>3}/{}]", self.started, self.total);
         eprint!("{progress} {workload}, {} {mode}: ", worker.build);
 
-        let copy = self.dir.path().join("copy");
-        copy_dir(table, &copy)?;
+        let copy = dir.join(format!("copy-{}", self.started));
+        copy_dir(&dir.join("table"), &copy)?;
+        #[cfg(unix)]
+        rustix::fs::sync();
         let measured = worker.measure(workload, mode, &copy)?;
-        fs::remove_dir_all(&copy)?;
 
         let growth = measured.peak_rss_growth_mb;
         let growth = growth.map_or(String::new(), |mb| format!(", {mb:.0} MB"));

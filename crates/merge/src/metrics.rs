@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::metrics::{
     BaselineMetrics, Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, MetricsSet, SpillMetrics,
 };
@@ -56,7 +57,11 @@ pub struct MergeTotals {
 
 impl MergeTotals {
     /// Adds up what the operators below `plan` measured.
+    ///
+    /// The plan, with the metrics of every operator, is logged at level DEBUG.
     pub fn of(plan: &Arc<dyn ExecutionPlan>) -> Self {
+        let with_metrics = DisplayableExecutionPlan::with_metrics(plan.as_ref());
+        tracing::debug!(plan = %with_metrics.indent(false), "MERGE ran this plan");
         let mut totals = Self::default();
         totals.visit(plan);
         totals

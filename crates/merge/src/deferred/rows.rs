@@ -118,7 +118,7 @@ impl DeferredRows {
     ///
     /// # Errors
     ///
-    /// [`MergeError::Spill`] when what is held does not fit any more and can not be written.
+    /// [`MergeError::Spill`] when what is held does not fit any more and cannot be written.
     pub(crate) fn replay(mut self, wanted: impl Fn(&RoaringBitmap) -> bool) -> Result<Replay> {
         self.begin_sweep()?;
         if !self.try_settle() {

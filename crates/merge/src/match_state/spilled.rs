@@ -64,7 +64,7 @@ impl SpilledStates {
     ///
     /// # Errors
     ///
-    /// [`MergeError::Spill`] when the file can not be read.
+    /// [`MergeError::Spill`] when the file cannot be read.
     pub(crate) async fn load(&mut self, slot: Slot) -> Result<FileMatches> {
         let bytes = self.read(slot).await.map_err(MergeError::spill_read)?;
         let matches = FileMatches::deserialize(&bytes)

@@ -84,7 +84,7 @@ impl MatchState {
     ///
     /// # Errors
     ///
-    /// [`MergeError::Spill`](crate::MergeError::Spill) when it can not be read.
+    /// [`MergeError::Spill`](crate::MergeError::Spill) when it cannot be read.
     pub(crate) async fn get(&mut self, file: FileId) -> Result<&mut FileMatches> {
         self.clock += 1;
         let entry = &mut self.files[file as usize];
@@ -117,7 +117,7 @@ impl MatchState {
     ///
     /// # Errors
     ///
-    /// [`MergeError::Spill`](crate::MergeError::Spill) when another file's state can not be
+    /// [`MergeError::Spill`](crate::MergeError::Spill) when another file's state cannot be
     /// written to disk.
     pub(crate) async fn settle(&mut self, file: FileId) -> Result<()> {
         if self.try_settle(file) {

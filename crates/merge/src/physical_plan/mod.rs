@@ -1,6 +1,6 @@
 //! The last word on MERGE's physical plan.
 //!
-//! What is sound depends on what the optimizer has chosen, which the planner of a node can not
+//! What is sound depends on what the optimizer has chosen, which the planner of a node cannot
 //! know. So [`finish`] looks at the plan when all rules are through with it:
 //!
 //! ```text

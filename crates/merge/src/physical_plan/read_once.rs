@@ -1,7 +1,7 @@
 //! An input that is read once.
 //!
 //! A nested-loop join without room for its build side starts over, from disk: it executes that
-//! side a second time. What was read from a stream, or went through a repartitioning, can not be
+//! side a second time. What was read from a stream, or went through a repartitioning, cannot be
 //! read again, and the join that starts over loses rows of the other side (DataFusion 55.2: those
 //! without a match, when the build side takes more than one pass). So it is not let to.
 

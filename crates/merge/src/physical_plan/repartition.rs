@@ -2,7 +2,7 @@
 //!
 //! Under a memory limit a `RepartitionExec` spills what its readers have not taken yet. When two of
 //! its input tasks do so at once, a reader can wait on the older file while the rows it needs are
-//! in the newer one, for ever (apache/datafusion issue 24883). With one input task it can not.
+//! in the newer one, for ever (apache/datafusion issue 24883). With one input task it cannot.
 //!
 //! ```text
 //!   ┌ Hash(N) ┐         ┌ Hash(N) ┐

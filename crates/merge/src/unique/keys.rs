@@ -59,7 +59,7 @@ pub fn check_keys(
 }
 
 /// Whether `part` is a constant for which no rows match, which the core makes of predicates that
-/// can not be true.
+/// cannot be true.
 fn is_never_true(part: &Expr) -> bool {
     match part {
         Expr::Literal(value, _) => {

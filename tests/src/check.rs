@@ -188,7 +188,8 @@ impl<'a> Run<'a> {
             &version,
         );
         let rows = sorted(&self.table.rows().await);
-        let before = sorted(&self.case.target.concat());
+        let files = files_of(&self.case.layout, &self.case.target);
+        let before = sorted(&files.concat());
         self.same(&format!("rows after {error}"), &before, &rows);
     }
 

@@ -9,6 +9,7 @@
 //! The oracle knows nothing of Arrow or DataFusion, so that an error in them is no error in it.
 
 pub mod check;
+mod deletion_vector;
 pub mod limit;
 pub mod merge;
 pub mod oracle;

@@ -19,6 +19,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use url::Url;
 
+use crate::deletion_vector;
 use crate::oracle::Change;
 use crate::row::{Column, Row};
 
@@ -31,6 +32,14 @@ pub struct Layout {
     pub change_data: bool,
     /// Rows per row group, when not the writer's default.
     pub row_group_rows: Option<usize>,
+    /// Ids of appended rows that deletion vectors have deleted since. Not for a partitioned table.
+    pub deleted: Vec<i64>,
+}
+
+impl Layout {
+    fn keeps(&self, row: &Row) -> bool {
+        row.id.is_none_or(|id| !self.deleted.contains(&id))
+    }
 }
 
 /// A Delta table in a directory of its own.
@@ -63,6 +72,9 @@ impl TestTable {
             files_of(layout, appends).len(),
             "an append must write one file, or one for each partition value"
         );
+        if !layout.deleted.is_empty() {
+            deletion_vector::delete(this.path(), &layout.deleted);
+        }
         this
     }
 
@@ -154,12 +166,13 @@ impl TestTable {
     }
 }
 
-/// The rows of each data file that appends to a table of this layout write.
+/// The rows of each data file of a table of this layout.
 pub fn files_of(layout: &Layout, appends: &[Vec<Row>]) -> Vec<Vec<Row>> {
     let mut files = Vec::new();
     for rows in appends {
         if !layout.partitioned {
-            files.push(rows.clone());
+            let rows = rows.iter().filter(|row| layout.keeps(row));
+            files.push(rows.cloned().collect());
             continue;
         }
         let mut parts: Vec<_> = rows.iter().map(|row| &row.part).collect();

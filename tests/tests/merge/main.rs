@@ -3,8 +3,10 @@
 //! One binary, since each links all of DataFusion.
 
 mod by_source;
+mod deletion_vectors;
 mod failures;
 mod metrics;
+mod plan;
 mod random;
 mod semantics;
 mod sizes;

@@ -206,6 +206,7 @@ fn case() -> impl Strategy<Value = Case> {
         partitioned,
         change_data,
         row_group_rows: None,
+        deleted: Vec::new(),
     });
     let target = vec(vec(row(), 1..10), 1..5);
     let source = (source_rows(), 1..4_usize, select(vec![1, 3, 8192]));

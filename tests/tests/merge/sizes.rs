@@ -257,7 +257,7 @@ async fn a_hundred_thousand_rows_of_which_few_are_newer() {
     assert!(metrics.num_spill_files > 0, "{metrics:#?}");
 }
 
-/// The one real duplicate is found, and named by a row of the file. Which one can not be told here:
+/// The one real duplicate is found, and named by a row of the file. Which one cannot be told here:
 /// neither does the writer keep the order of the rows, nor does the scan number them by it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_duplicate_is_named_by_an_ordinal_of_the_file() {

@@ -1,78 +1,16 @@
 //! Which way the check for duplicates goes in a real MERGE, and that all ways lead to one table.
 
-use std::cell::RefCell;
-use std::io;
-use std::sync::LazyLock;
-
 use merge_tests::check::{Case, Ended, check};
 use merge_tests::limit::within_limit;
 use merge_tests::merge::{MergeOptions, merge};
 use merge_tests::row::Column;
 use merge_tests::row::Row;
 use merge_tests::session::{Pool, TestSession};
-use merge_tests::source::{End, in_memory, streamed};
+use merge_tests::source::in_memory;
 use merge_tests::spec::{Clause, Condition, MergeSpec, Term, set_all, source_is_newer};
 use merge_tests::table::{Layout, TestTable};
-use tracing::Level;
-use tracing_subscriber::filter::Targets;
-use tracing_subscriber::fmt;
-use tracing_subscriber::prelude::*;
 
-thread_local! {
-    /// What MERGE has logged on this thread.
-    static LOG: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Writes to the log of its thread.
-struct Log;
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        LOG.with_borrow_mut(|log| log.extend(bytes));
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// One subscriber for all threads: what is logged where is decided once, and for all of them.
-static SUBSCRIBER: LazyLock<()> = LazyLock::new(|| {
-    let of_merge = Targets::new().with_target("deltalake_merge", Level::DEBUG);
-    let layer = fmt::layer().with_ansi(false).with_writer(|| Log);
-    tracing_subscriber::registry()
-        .with(layer.with_filter(of_merge))
-        .init();
-});
-
-/// Runs the case on this thread and returns the plan that was logged.
-fn plan_of(case: &Case) -> String {
-    LazyLock::force(&SUBSCRIBER);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    LOG.take();
-    runtime.block_on(async {
-        let table = TestTable::create(&case.layout, &case.target).await;
-        let session = TestSession::new(&case.session);
-        let source = match case.options.streaming {
-            true => {
-                let ends = vec![End::Complete; case.source_partitions];
-                streamed(&case.source, &ends, case.source_batch_rows)
-            }
-            false => in_memory(&case.source, case.source_partitions, case.source_batch_rows),
-        };
-        let (spec, options) = (&case.spec, &case.options);
-        let merge = merge(table.open().await, source, &session, spec, options);
-        let merge = merge.expect("a valid merge");
-        within_limit("the merge", merge).await.expect("a merge");
-    });
-    let log = String::from_utf8_lossy(&LOG.take()).into_owned();
-    let plan = log.split_once("MERGE runs this plan").expect("a plan").1;
-    plan.to_owned()
-}
+use crate::plan::{STREAMING, plan_of};
 
 fn rows(number: i64) -> Vec<Row> {
     (0..number).map(|id| Row::new(id, id)).collect()
@@ -88,8 +26,6 @@ fn upsert() -> MergeSpec {
 fn small_source() -> Case {
     Case::new(rows(1_000), rows(10), upsert())
 }
-
-const STREAMING: &str = "strategy=streaming (the target is the probe side of HashJoinExec)";
 
 /// No row moves to the partition of its file.
 fn assert_no_hash_above_join(plan: &str) {

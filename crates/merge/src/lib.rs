@@ -44,6 +44,7 @@ mod metrics;
 mod options;
 mod payload;
 pub mod physical_plan;
+mod plan_shape;
 mod reservation;
 mod slices;
 pub mod unique;

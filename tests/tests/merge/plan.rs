@@ -47,7 +47,7 @@ static SUBSCRIBER: LazyLock<()> = LazyLock::new(|| {
         .init();
 });
 
-/// Runs the case on this thread and returns the plan that was logged.
+/// Runs the case on this thread and returns the plan that was logged before it ran.
 pub(crate) fn plan_of(case: &Case) -> String {
     LazyLock::force(&SUBSCRIBER);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -72,5 +72,7 @@ pub(crate) fn plan_of(case: &Case) -> String {
     });
     let log = String::from_utf8_lossy(&LOG.take()).into_owned();
     let plan = log.split_once("MERGE runs this plan").expect("a plan").1;
+    let (plan, with_metrics) = plan.split_once("MERGE ran this plan").expect("its metrics");
+    assert!(with_metrics.contains("output_rows="), "{with_metrics}");
     plan.to_owned()
 }

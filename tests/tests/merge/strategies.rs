@@ -123,6 +123,41 @@ fn declared_keys_need_no_check_and_no_shuffle() {
     assert_no_hash_above_join(&plan);
 }
 
+/// The lines of the plan from its join down to the scan of the target.
+fn below_join(plan: &str) -> &str {
+    plan.split_once("JoinExec").expect("a join").1
+}
+
+/// Both sides are large, and the source is larger in bytes: the planner would hold the target. Of a
+/// known size, the source is held by all partitions together, and no row of either side is copied to
+/// the partition of its key. A limited pool keeps its shares.
+#[test]
+fn a_source_of_known_size_is_held_and_the_target_streams() {
+    let mut case = small_source();
+    case.target = vec![rows(140_000)];
+    case.source = rows(140_000);
+    case.session.target_partitions = 2;
+    for unique in [None, Some(vec!["id"])] {
+        case.options.unique_source_keys = unique;
+        for pool in [Pool::Unbounded, Pool::Greedy(1 << 30)] {
+            let unbounded = matches!(pool, Pool::Unbounded);
+            case.session.pool = pool;
+            let plan = plan_of(&case);
+            let mode = match unbounded {
+                true => "mode=CollectLeft",
+                false => "mode=Partitioned",
+            };
+            assert!(plan.contains(mode), "{plan}");
+            assert_eq!(below_join(&plan).contains("Hash("), !unbounded, "{plan}");
+            let (source, target) = below_join(&plan)
+                .split_once("merge_target_count")
+                .expect("the target");
+            assert!(source.contains("merge_source_count"), "{plan}");
+            assert!(target.contains("DeltaScanExec"), "{plan}");
+        }
+    }
+}
+
 /// With a limit every repartitioning has one task.
 #[test]
 fn a_limited_pool_has_no_repartitioning_of_many_inputs() {

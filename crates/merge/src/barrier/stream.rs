@@ -118,8 +118,8 @@ impl BarrierStream {
         } else {
             let batch = self.input.next().await.transpose();
             let Some(batch) = batch.map_err(explain_memory)? else {
-                // What is below, the join with what it holds, is not kept while others are waited
-                // for.
+                // What the streams below hold is not kept while other partitions are waited for. What
+                // a join holds for all partitions stays as long as the plan.
                 self.input = Box::pin(EmptyRecordBatchStream::new(self.input.schema()));
                 return Ok(false);
             };

@@ -9,16 +9,37 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Result, assert_eq_or_internal_err};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{JoinType, Result, assert_eq_or_internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::joins::NestedLoopJoinExec;
 use datafusion::physical_plan::{
     ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties,
     ReplaceChildrenOptions,
 };
 
 use crate::error::MergeError;
+
+/// `plan` with nested-loop joins that do not start over when their build side does not fit.
+pub(super) fn with_build_sides_read_once(
+    plan: Arc<dyn ExecutionPlan>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let plan = plan.transform_up(|node| {
+        let Some(join) = node.downcast_ref::<NestedLoopJoinExec>() else {
+            return Ok(Transformed::no(node));
+        };
+        // MERGE plans no other, and one in the user's source would lose rows, too.
+        if *join.join_type() != JoinType::Full {
+            return Ok(Transformed::no(node));
+        }
+        let left = Arc::new(ReadOnceExec::new(Arc::clone(join.left())));
+        let children = vec![left as _, Arc::clone(join.right())];
+        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+        Ok(Transformed::yes(node.replace_children(children, options)?))
+    })?;
+    Ok(plan.data)
+}
 
 /// Passes partition 0 of its input, once.
 ///

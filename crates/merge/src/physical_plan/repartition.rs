@@ -24,7 +24,7 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
-use super::with_input;
+use crate::plan_shape::with_input;
 
 /// `plan` with one input partition for each `RepartitionExec`.
 pub(super) fn with_single_inputs(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {

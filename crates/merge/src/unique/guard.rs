@@ -117,6 +117,16 @@ impl SourceKeyGuardExec {
             running: Arc::new(AtomicUsize::new(partitions)),
         }
     }
+
+    /// The same guard on another input, whose columns are the same.
+    pub(crate) fn on(&self, input: Arc<dyn ExecutionPlan>) -> Self {
+        let (target_column, keys) = (self.target_column.clone(), self.keys.clone());
+        Self::with_parts(input, target_column, keys, self.rows_read)
+    }
+
+    pub(crate) fn target_column(&self) -> &str {
+        &self.target_column
+    }
 }
 
 impl fmt::Debug for SourceKeyGuardExec {
@@ -161,12 +171,7 @@ impl ExecutionPlan for SourceKeyGuardExec {
         _options: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         assert_eq_or_internal_err!(children.len(), 1, "SourceKeyGuardExec takes one input");
-        Ok(Arc::new(Self::with_parts(
-            children.swap_remove(0),
-            self.target_column.clone(),
-            self.keys.clone(),
-            self.rows_read,
-        )))
+        Ok(Arc::new(self.on(children.swap_remove(0))))
     }
 
     fn with_new_children(

@@ -19,4 +19,4 @@ mod streaming;
 
 pub use exec::MergeValidationExec;
 pub use logical::{MergeValidation, plan_validation};
-pub(crate) use strategy::{Strategy, with_target_streaming, without_round_robin};
+pub(crate) use strategy::Strategy;

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::future::IntoFuture as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -24,16 +25,26 @@ const ROWS: i64 = 20_000;
 struct Fixture {
     table: TestTable,
     before: Vec<Row>,
+    files: Vec<PathBuf>,
 }
 
 impl Fixture {
     async fn create() -> Self {
+        Self::with_layout(&Layout::default()).await
+    }
+
+    async fn with_layout(layout: &Layout) -> Self {
         let row = |value| Row::new(1, value).with_note("a note that makes the row a little wider");
         let first = (0..ROWS / 2).map(row).collect();
         let second = (ROWS / 2..ROWS).map(row).collect();
-        let table = TestTable::create(&Layout::default(), &[first, second]).await;
+        let table = TestTable::create(layout, &[first, second]).await;
         let before = sorted(&table.rows().await);
-        Self { table, before }
+        let files = table.data_files();
+        Self {
+            table,
+            before,
+            files,
+        }
     }
 
     fn source() -> Vec<Row> {
@@ -77,9 +88,11 @@ impl Fixture {
         self.assert_nothing_lost().await;
     }
 
-    /// The table is as it was, and the same merge does what it must when nothing is in its way.
+    /// The table is as it was, no file was added, and the same merge does what it must when nothing
+    /// is in its way.
     async fn assert_nothing_lost(self) {
         assert_eq!(self.table.version().await, 2);
+        assert_eq!(self.table.data_files(), self.files);
         assert!(
             sorted(&self.table.rows().await) == self.before,
             "other rows than before"
@@ -241,54 +254,77 @@ async fn one_partition_of_the_source_fails() {
     }
 }
 
-/// The first file was read, and its rows spilled, when the second is missed.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_file_of_the_table_is_missing() {
-    let session = session(Pool::Unbounded, Disk::Directory);
-    let fixture = Fixture::create().await;
-    let file = fixture.table.data_files().pop().expect("a data file");
-    let aside = file.with_extension("aside");
-    fs::rename(&file, &aside).unwrap();
-    let merge = fixture.merge(&session, Some(0)).await;
-    let error = within_limit("the merge", merge)
-        .await
-        .expect_err("a missing file")
-        .to_string();
-    let name = file.file_name().unwrap().to_string_lossy();
-    assert!(error.contains(&*name), "{name} is not in: {error}");
-    fs::rename(aside, file).unwrap();
-    session.assert_released().await;
-    fixture.assert_nothing_lost().await;
+/// How tables differ for their writers.
+fn layouts() -> impl Iterator<Item = Layout> {
+    let both = [false, true];
+    both.into_iter().flat_map(move |partitioned| {
+        both.map(|change_data| Layout {
+            partitioned,
+            change_data,
+            ..Layout::default()
+        })
+    })
 }
 
+/// The first file was read and its rows went to the writers when the second is missed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_the_table_is_missing() {
+    for layout in layouts() {
+        let session = session(Pool::Unbounded, Disk::Directory);
+        let fixture = Fixture::with_layout(&layout).await;
+        let file = fixture.table.data_files().pop().expect("a data file");
+        let aside = file.with_extension("aside");
+        fs::rename(&file, &aside).unwrap();
+        let spec = MergeSpec::on_id([Clause::MatchedUpdate(
+            None,
+            vec![set(Column::Value, Term::Source(Column::Value))],
+        )]);
+        let source = in_memory(&Fixture::source(), 1, 8192);
+        let table = fixture.table.open().await;
+        let options = MergeOptions::default();
+        let merge = merge(table, source, &session, &spec, &options).expect("a valid merge");
+        let error = within_limit("the merge", merge)
+            .await
+            .expect_err("a missing file")
+            .to_string();
+        let name = file.file_name().unwrap().to_string_lossy();
+        assert!(error.contains(&*name), "{name} is not in: {error}");
+        fs::rename(aside, file).unwrap();
+        session.assert_released().await;
+        fixture.assert_nothing_lost().await;
+    }
+}
 #[tokio::test(flavor = "multi_thread")]
 async fn the_merge_is_aborted_while_its_source_stalls() {
-    let session = TestSession::new(&SessionSpec {
-        target_partitions: 4,
-        batch_size: 64,
-        ..SessionSpec::default()
-    });
-    let fixture = Fixture::create().await;
-    let reached = Arc::new(Notify::new());
-    let rows: Vec<_> = (1..1_000).map(|id| Row::new(id, -1)).collect();
-    let ends = [End::Complete, End::Stall(Arc::clone(&reached))];
-    let options = MergeOptions {
-        streaming: true,
-        deferred_rows_memory_limit: Some(0),
-        ..MergeOptions::default()
-    };
-    let source = streamed(&rows, &ends, 64);
-    let table = fixture.table.open().await;
-    let merge = merge(table, source, &session, &Fixture::spec(), &options).expect("a valid merge");
-    let task = tokio::spawn(merge.into_future());
-    within_limit("the source", reached.notified()).await;
-    task.abort();
-    let error = within_limit("the abort", task)
-        .await
-        .expect_err("an aborted merge");
-    assert!(error.is_cancelled(), "{error}");
-    session.assert_released().await;
-    fixture.assert_nothing_lost().await;
+    for layout in layouts() {
+        let session = TestSession::new(&SessionSpec {
+            target_partitions: 4,
+            batch_size: 64,
+            ..SessionSpec::default()
+        });
+        let fixture = Fixture::with_layout(&layout).await;
+        let reached = Arc::new(Notify::new());
+        let rows: Vec<_> = (1..1_000).map(|id| Row::new(id, -1)).collect();
+        let ends = [End::Complete, End::Stall(Arc::clone(&reached))];
+        let options = MergeOptions {
+            streaming: true,
+            deferred_rows_memory_limit: Some(0),
+            ..MergeOptions::default()
+        };
+        let source = streamed(&rows, &ends, 64);
+        let table = fixture.table.open().await;
+        let merge =
+            merge(table, source, &session, &Fixture::spec(), &options).expect("a valid merge");
+        let task = tokio::spawn(merge.into_future());
+        within_limit("the source", reached.notified()).await;
+        task.abort();
+        let error = within_limit("the abort", task)
+            .await
+            .expect_err("an aborted merge");
+        assert!(error.is_cancelled(), "{error}");
+        session.assert_released().await;
+        fixture.assert_nothing_lost().await;
+    }
 }
 
 /// One thread drives the merge a step at a time, until its first bytes are on disk. There are too

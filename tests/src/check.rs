@@ -200,7 +200,7 @@ impl<'a> Run<'a> {
         let of_merge = text.contains("for Merge") || text.contains("MERGE could not");
         let refused = [
             "Resources exhausted",
-            "has no equality between source and target",
+            "without an equality between its sides",
         ];
         if bounded && refused.iter().any(|part| text.contains(part)) && !of_merge {
             return Ended::OutOfMemory;

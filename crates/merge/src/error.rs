@@ -1,5 +1,7 @@
 //! What can go wrong, with the facts a person needs to mend it.
 
+use std::error::Error;
+
 use arrow::datatypes::DataType;
 use datafusion::common::DataFusionError;
 
@@ -57,9 +59,9 @@ pub enum MergeError {
 
     /// A join without an equality holds one side in memory, which does not fit.
     #[error(
-        "the merge predicate has no equality between source and target, so that one of them has \
-         to fit in the session's memory pool, and does not; add an equality, or raise the pool \
-         (its size in Rust, max_spill_size in Python)"
+        "a full join without an equality between its sides, as that of a merge predicate without \
+         one, has to hold one side in the session's memory pool, where it does not fit; add an \
+         equality, or raise the pool (its size in Rust, max_spill_size in Python)"
     )]
     BuildSideTooLarge,
 
@@ -140,13 +142,46 @@ impl MergeError {
 /// `error`, and what helps where the memory pool has refused something.
 pub(crate) fn explain_memory(error: DataFusionError) -> DataFusionError {
     match error.find_root() {
-        DataFusionError::ResourcesExhausted(_) => MergeError::Memory { source: error }.into(),
+        DataFusionError::ResourcesExhausted(_) if !is_explained(&error) => {
+            MergeError::Memory { source: error }.into()
+        }
         _ => error,
     }
+}
+
+/// Whether `error` comes from an operator that has said what helps.
+fn is_explained(error: &DataFusionError) -> bool {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if error.is::<MergeError>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 impl From<MergeError> for DataFusionError {
     fn from(error: MergeError) -> Self {
         Self::External(Box::new(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_explained_once() {
+        let refused = DataFusionError::ResourcesExhausted("no".to_owned());
+        let explained = explain_memory(refused.context("the join"));
+        let text = explained.to_string();
+        assert!(text.contains("raise the pool"), "{text}");
+        assert_eq!(explain_memory(explained).to_string(), text);
+
+        let refused = DataFusionError::ResourcesExhausted("no".to_owned());
+        let spill = MergeError::spill_write(refused);
+        let text = spill.to_string();
+        assert_eq!(explain_memory(spill).to_string(), text);
     }
 }

@@ -26,7 +26,7 @@ use super::groups::Groups;
 use crate::columns::{MatchClass, MatchColumns};
 use crate::deferred::{DeferredLimit, DeferredRows, Replay};
 use crate::emitter::Emitter;
-use crate::error::MergeError;
+use crate::error::{MergeError, explain_memory};
 use crate::files::DictionaryFiles;
 use crate::match_state::{Decision, MatchState};
 use crate::metrics::OperatorMetrics;
@@ -99,6 +99,12 @@ impl BitmapValidator {
     }
 
     /// The rows that pass. The stream ends after an error.
+    /// The next batch, which a repartitioning without memory may refuse.
+    async fn read(&mut self) -> Result<Option<RecordBatch>> {
+        let batch = self.input.next().await.transpose();
+        batch.map_err(explain_memory)
+    }
+
     pub(super) fn into_stream(self) -> SendableRecordBatchStream {
         let schema = self.input.schema();
         let phase = Phase::Check(Box::new(self));
@@ -124,7 +130,7 @@ impl Phase {
                     validator.check_slice().await?;
                     Self::Check(validator)
                 }
-                Self::Check(mut validator) => match validator.input.next().await.transpose()? {
+                Self::Check(mut validator) => match validator.read().await? {
                     Some(batch) => {
                         let slices = slices(batch, validator.batch_size);
                         validator.slices.extend(slices);

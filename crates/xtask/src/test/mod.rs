@@ -29,10 +29,13 @@ fn steps(report: &mut Report) -> Result<()> {
     report.step("fork", fork::ensure)?;
     report.step("format", format)?;
     report.step("xtask: lints", || {
-        cargo::run(xtask("clippy").args(["--all-targets", "--", "-D", "warnings"]))
+        cargo::run(&mut of("clippy", XTASK, DENY_WARNINGS))
     })?;
-    report.step("xtask: tests", || cargo::run(&mut xtask("test")))?;
+    report.step("xtask: tests", || cargo::run(&mut of("test", XTASK, &[])))?;
     report.step("lints", lints)?;
+    report.step("examples/downstream: lints", || {
+        cargo::run(&mut of("clippy", DOWNSTREAM, DENY_WARNINGS))
+    })?;
     let suites = report.step("build of the tests", suites::build)?;
 
     // Each suite runs, whatever became of the one before.
@@ -47,7 +50,6 @@ fn steps(report: &mut Report) -> Result<()> {
     for suite in &suites {
         count(report, &suite.name, &|| suite.run());
     }
-    count(report, "doc tests", &suites::doc_tests);
     ensure!(failed == 0, "{failed} suites failed");
     Ok(())
 }
@@ -61,7 +63,10 @@ fn format() -> Result<()> {
         }
     }
     cargo::run(&mut ours)?;
-    cargo::run(cargo().args(["fmt", "--check", "--manifest-path", XTASK]))
+    for manifest in [XTASK, DOWNSTREAM] {
+        cargo::run(cargo().args(["fmt", "--check", "--manifest-path", manifest]))?;
+    }
+    Ok(())
 }
 
 fn lints() -> Result<()> {
@@ -71,10 +76,16 @@ fn lints() -> Result<()> {
     cargo::run(&mut command)
 }
 
+/// Workspaces of their own.
 const XTASK: &str = "crates/xtask/Cargo.toml";
+const DOWNSTREAM: &str = "examples/downstream/Cargo.toml";
 
-fn xtask(subcommand: &str) -> Command {
+const DENY_WARNINGS: &[&str] = &["--all-targets", "--no-deps", "--", "-D", "warnings"];
+
+/// A subcommand for a workspace that is not this one.
+fn of(subcommand: &str, manifest: &str, args: &[&str]) -> Command {
     let mut command = cargo();
-    command.args([subcommand, "--locked", "--manifest-path", XTASK]);
+    command.args([subcommand, "--locked", "--manifest-path", manifest]);
+    command.args(args);
     command
 }

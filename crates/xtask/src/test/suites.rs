@@ -10,7 +10,6 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::{UPSTREAM, limit};
 use crate::cargo::{self, Executable, Package, cargo};
-use crate::fork::MERGE_DIR;
 
 /// Far above what any suite takes. A MERGE that waits for itself is a bug that
 /// has existed, and CI shall say which suite it was.
@@ -158,12 +157,6 @@ impl Suite {
         );
         Ok(counts)
     }
-}
-
-/// The examples in the documentation of `deltalake-merge`. They are named by
-/// their path, which selects them without selecting fewer packages.
-pub fn doc_tests() -> Result<Counts> {
-    run_counted(cargo().args(["test", "--locked", "--workspace", "--doc", "--", MERGE_DIR]))
 }
 
 fn run_counted(command: &mut Command) -> Result<Counts> {

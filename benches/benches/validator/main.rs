@@ -2,7 +2,8 @@
 //!
 //! Both operators, the one of this project and the one of the pinned deltalake-core, read the same
 //! batches from memory and are drained. Every group has the same number of rows; what differs is
-//! how many of the matches act on their target row and over how many files they are spread.
+//! how many of the matches act on their target row and over how many files they are spread. Ours is
+//! the bitmap strategy, the slower one: the streaming one has no meaning without the join below it.
 //!
 //! The upstream operator is private to its crate. Its source, which `cargo xtask fork` has put
 //! into `fork/`, is compiled into this bench as it is; `upstream` gives it the items that it

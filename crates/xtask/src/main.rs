@@ -45,6 +45,10 @@ fn run(args: &[String]) -> Result<()> {
             println!("{USAGE}");
             Ok(())
         }
+        ("fork" | "test", [help]) if ["--help", "-h"].contains(&help.as_str()) => {
+            println!("{USAGE}");
+            Ok(())
+        }
         ("fork" | "test", [extra, ..]) => {
             bail!("`{command}` takes no argument `{extra}`\n\n{USAGE}")
         }

@@ -24,7 +24,8 @@ use datafusion::prelude::{Expr, col};
 use deltalake_core::DeltaResult;
 use deltalake_core::operations::merge::MergeBuilder;
 
-/// `mixed` and its kin update the rows whose id leaves this rest modulo 100: 1 % of all, in every row group.
+/// `mixed` and its kin update the rows whose id leaves this rest modulo 100: 1 % of all, in every
+/// row group.
 const NEWER: u64 = 37;
 
 pub(crate) struct Workload {

@@ -22,7 +22,12 @@ const USAGE: &str = "usage: cargo xtask demo [--json] [--baseline] [--runs N] [-
                 more memory than most machines have)
   --runs N      measure everything N times and report medians (default 3)
   --workload W  seed, mixed, spread, selfmerge, mixed3m, untouched, manyfiles, inserts or changes;
-                may be repeated (default: all)";
+                may be repeated (default: all)
+
+modes:
+  full          duplicate matches are checked (the only mode of the unpatched deltalake-core)
+  unique        the source keys are declared unique
+  spill32       duplicate matches are checked, and at most 32 MiB of deferred rows are in memory";
 
 pub(super) struct Options {
     pub(super) json: bool,

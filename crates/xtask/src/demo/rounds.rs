@@ -55,9 +55,11 @@ impl<'a> Rounds<'a> {
             })
             .collect();
         let mut measured = vec![Vec::new(); cases.len()];
-        for _ in 0..self.runs {
-            for (case, measured) in cases.iter().zip(&mut measured) {
-                measured.push(self.measure_once(workload, *case, &dir)?);
+        for round in 0..self.runs {
+            // Each round starts with another case: none is always the one that finds all cold.
+            for turn in 0..cases.len() {
+                let case = (round + turn) % cases.len();
+                measured[case].push(self.measure_once(workload, cases[case], &dir)?);
             }
         }
         fs::remove_dir_all(&dir)?;

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -128,12 +128,23 @@ fn built(command: &mut Command, binary: &str) -> Result<PathBuf> {
         .path)
 }
 
+const KILLED: &str = ", as a process does that the system has no memory left for; with --baseline \
+    12 GB should be free, and --workload leaves the large ones out";
+
+fn is_killed(status: ExitStatus) -> bool {
+    #[cfg(unix)]
+    return std::os::unix::process::ExitStatusExt::signal(&status) == Some(9);
+    #[cfg(not(unix))]
+    return false;
+}
+
 /// Waits for a process and kills it when it takes too long.
 fn finish(mut child: Child) -> Result<()> {
     let start = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
-            ensure!(status.success(), "the worker ended with {status}");
+            let hint = if is_killed(status) { KILLED } else { "" };
+            ensure!(status.success(), "the worker ended with {status}{hint}");
             return Ok(());
         }
         if start.elapsed() > TIME_LIMIT {

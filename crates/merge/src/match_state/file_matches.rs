@@ -81,14 +81,16 @@ impl FileMatches {
             return None;
         }
         let mut new = Self::default();
-        for &row in rows {
-            let set = match MatchClass::from_i32(classes[row]) {
+        let is_next = |a: usize, b: usize| ordinals[a] + 1 == ordinals[b];
+        for run in rows.chunk_by(|&a, &b| is_next(a, b) && classes[a] == classes[b]) {
+            let (first, last) = (run[0], run[run.len() - 1]);
+            let set = match MatchClass::from_i32(classes[first]) {
                 MatchClass::Ignore => continue,
                 MatchClass::Noop => &mut new.noop,
                 MatchClass::UnconditionalDelete => &mut new.delete,
                 MatchClass::Action => &mut new.action,
             };
-            set.try_push(ordinals[row]).ok()?;
+            set.insert_range(ordinals[first]..=ordinals[last]);
         }
         Some(new)
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
 
@@ -11,12 +11,20 @@ use crate::reservation::SpillableReservation;
 /// Limit of deferred rows in memory when the user sets none and the memory pool is unbounded.
 pub const DEFAULT_DEFERRED_ROWS_MEMORY_LIMIT: usize = 128 * 1024 * 1024;
 
+/// Bytes that rows take in memory between two writes, once some are on disk.
+///
+/// More would spare the disk hardly anything then, and cost time: rows that were copied long ago
+/// have left the processor's caches when they are written.
+const MEMORY_BETWEEN_WRITES: usize = 32 * 1024 * 1024;
+
 /// How many bytes of deferred rows one MERGE may hold in memory, over all its partitions.
 #[derive(Debug)]
 pub(crate) struct DeferredLimit {
     /// Bytes, or `None` where the memory pool alone decides.
     limit: Option<usize>,
     used: AtomicUsize,
+    /// Whether rows are on disk.
+    has_written: AtomicBool,
 }
 
 impl DeferredLimit {
@@ -31,7 +39,7 @@ impl DeferredLimit {
         });
         Self {
             limit,
-            used: AtomicUsize::new(0),
+            ..Self::default()
         }
     }
 
@@ -44,7 +52,10 @@ impl DeferredLimit {
     }
 
     fn try_grow(&self, bytes: usize) -> bool {
-        let limit = self.limit.unwrap_or(usize::MAX);
+        let mut limit = self.limit.unwrap_or(usize::MAX);
+        if self.has_written.load(Ordering::Relaxed) {
+            limit = limit.min(MEMORY_BETWEEN_WRITES);
+        }
         self.used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
                 used.checked_add(bytes).filter(|used| *used <= limit)
@@ -62,6 +73,7 @@ impl Default for DeferredLimit {
         Self {
             limit: Some(DEFAULT_DEFERRED_ROWS_MEMORY_LIMIT),
             used: AtomicUsize::new(0),
+            has_written: AtomicBool::new(false),
         }
     }
 }
@@ -80,6 +92,12 @@ impl Share {
 
     pub(super) fn size(&self) -> usize {
         self.reservation.size()
+    }
+
+    /// Gives all of it back: what was held is on disk.
+    pub(super) fn written(&mut self) {
+        self.limit.has_written.store(true, Ordering::Relaxed);
+        self.try_resize(0);
     }
 
     /// Resizes to `bytes`, or changes nothing and returns false.
@@ -101,5 +119,41 @@ impl Share {
 impl Drop for Share {
     fn drop(&mut self) {
         self.limit.shrink(self.size());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::execution::memory_pool::UnboundedMemoryPool;
+
+    use super::*;
+
+    #[test]
+    fn once_rows_are_on_disk_fewer_are_held() {
+        let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
+        let limit = Arc::new(DeferredLimit::new(None, pool.as_ref()));
+        let share = |name: &str| {
+            let reservation = SpillableReservation::new(name.to_owned(), &pool);
+            Share::new(Arc::clone(&limit), reservation)
+        };
+        let (mut first, mut second) = (share("first"), share("second"));
+        assert!(first.try_resize(DEFAULT_DEFERRED_ROWS_MEMORY_LIMIT - 1));
+        assert!(second.try_resize(1));
+        assert!(!second.try_resize(2));
+        first.written();
+        assert_eq!(first.size(), 0);
+        assert!(second.try_resize(MEMORY_BETWEEN_WRITES));
+        assert!(!first.try_resize(1));
+    }
+
+    #[test]
+    fn a_lower_limit_stays() {
+        let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
+        let limit = Arc::new(DeferredLimit::new(Some(10), pool.as_ref()));
+        let reservation = SpillableReservation::new("rows".to_owned(), &pool);
+        let mut share = Share::new(limit, reservation);
+        share.written();
+        assert!(share.try_resize(10));
+        assert!(!share.try_resize(11));
     }
 }

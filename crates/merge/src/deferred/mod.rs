@@ -24,9 +24,9 @@
 //! Rows are held in memory while the session's memory pool grants the reservation and all
 //! partitions of the MERGE together stay within the limit: the user's, else
 //! [`DEFAULT_DEFERRED_ROWS_MEMORY_LIMIT`] where the pool has none of its own. Past either,
-//! everything held is written to disk and the reservation is given back. What a push adds is
-//! reserved right after it is compacted, so that the exact size is known: one batch at most is
-//! unreserved, for an instant.
+//! everything held is written to disk and the reservation is given back. From then on all partitions
+//! together hold 32 MiB at the most between two writes. What a push adds is reserved right after it
+//! is compacted, so that the exact size is known: one batch at most is unreserved, for an instant.
 //!
 //! A run grows to DataFusion's `datafusion.execution.max_spill_file_size_bytes`, however many
 //! data files the table has, so there are few.

@@ -87,7 +87,7 @@ impl DeferredRows {
             self.runs.append(&batch).map_err(MergeError::spill_write)?;
         }
         self.bytes = 0;
-        self.share.try_resize(0);
+        self.share.written();
         Ok(())
     }
 
